@@ -1,0 +1,1 @@
+//! What a request means: one file per family of requests.

@@ -1,0 +1,5 @@
+//! RingMQ: a message broker and nameserver that speaks Apache RocketMQ's protocol.
+
+pub mod broker;
+pub mod shard;
+pub mod wire;

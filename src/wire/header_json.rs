@@ -1,0 +1,336 @@
+//! The JSON form of a header, read in one pass over its bytes.
+
+use super::header::{FIELDS_MAX, Fixed, HeaderError, LANGUAGES, Scratch, Span};
+
+/// Deepest nesting of values that are skipped because their member is unknown.
+const DEPTH_MAX: usize = 32;
+
+pub(super) fn decode(
+    bytes: &[u8],
+    scratch: &mut Scratch,
+) -> Result<(Fixed, Option<Span>), HeaderError> {
+    let mut reader = Reader { bytes, at: 0 };
+    let mut fixed = Fixed::default();
+    let mut remark = None;
+    reader.object(scratch, |reader, scratch, key| {
+        match reader.text(key, scratch) {
+            b"code" => fixed.code = reader.integer()?,
+            b"version" => fixed.version = reader.integer()?,
+            b"opaque" => fixed.opaque = reader.integer()?,
+            b"flag" => fixed.flag = reader.integer()?,
+            b"language" => {
+                if let Some(span) = reader.scalar(scratch)? {
+                    fixed.language = language_code(reader.text(span, scratch));
+                }
+            }
+            b"remark" => remark = reader.scalar(scratch)?,
+            b"extFields" if !reader.null() => {
+                reader.object(scratch, |reader, scratch, key| {
+                    if let Some(value) = reader.scalar(scratch)? {
+                        if scratch.fields.len() == FIELDS_MAX {
+                            return Err(reader.error("too many ext fields"));
+                        }
+                        scratch.fields.push((key, value));
+                    }
+                    Ok(())
+                })?;
+            }
+            b"extFields" => {}
+            _ => reader.skip(scratch, 0)?,
+        }
+        Ok(())
+    })?;
+    reader.white();
+    if reader.at != bytes.len() {
+        return Err(reader.error("bytes after the object"));
+    }
+    Ok((fixed, remark))
+}
+
+fn language_code(name: &[u8]) -> u8 {
+    const OTHER: u8 = 7;
+    LANGUAGES
+        .iter()
+        .position(|known| known.as_bytes() == name)
+        .map_or(OTHER, |index| index as u8)
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn error(&self, what: &'static str) -> HeaderError {
+        HeaderError { what, at: self.at }
+    }
+
+    fn text<'s>(&self, span: Span, scratch: &'s Scratch) -> &'s [u8]
+    where
+        'a: 's,
+    {
+        let from = if span.unescaped {
+            &scratch.unescaped[..]
+        } else {
+            self.bytes
+        };
+        &from[span.start as usize..(span.start + span.len) as usize]
+    }
+
+    fn white(&mut self) {
+        while matches!(self.bytes.get(self.at), Some(b' ' | b'\n' | b'\r' | b'\t')) {
+            self.at += 1;
+        }
+    }
+
+    fn peek(&mut self) -> Result<u8, HeaderError> {
+        self.white();
+        self.bytes
+            .get(self.at)
+            .copied()
+            .ok_or_else(|| self.error("ends early"))
+    }
+
+    fn expect(&mut self, byte: u8, what: &'static str) -> Result<(), HeaderError> {
+        if self.peek()? != byte {
+            return Err(self.error(what));
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// Takes `null` if it is next.
+    fn null(&mut self) -> bool {
+        self.white();
+        let null = self.bytes[self.at..].starts_with(b"null");
+        if null {
+            self.at += 4;
+        }
+        null
+    }
+
+    fn object(
+        &mut self,
+        scratch: &mut Scratch,
+        mut member: impl FnMut(&mut Self, &mut Scratch, Span) -> Result<(), HeaderError>,
+    ) -> Result<(), HeaderError> {
+        self.expect(b'{', "expected {")?;
+        if self.peek()? == b'}' {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            if self.peek()? != b'"' {
+                return Err(self.error("expected a member name"));
+            }
+            let key = self.string(scratch)?;
+            self.expect(b':', "expected :")?;
+            member(self, scratch, key)?;
+            match self.peek()? {
+                b',' => self.at += 1,
+                b'}' => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                _ => return Err(self.error("expected , or }")),
+            }
+        }
+    }
+
+    /// A string, number or boolean as text; `None` for `null`.
+    fn scalar(&mut self, scratch: &mut Scratch) -> Result<Option<Span>, HeaderError> {
+        match self.peek()? {
+            b'"' => self.string(scratch).map(Some),
+            b'{' | b'[' => Err(self.error("expected a string")),
+            _ => {
+                let start = self.at;
+                while matches!(self.bytes.get(self.at), Some(b) if b.is_ascii_alphanumeric() || b"+-.".contains(b))
+                {
+                    self.at += 1;
+                }
+                let word = &self.bytes[start..self.at];
+                match word {
+                    b"" => Err(self.error("expected a value")),
+                    b"null" => Ok(None),
+                    b"true" | b"false" => Ok(Some(self.span(start, self.at))),
+                    _ if word[0] == b'-' || word[0].is_ascii_digit() => {
+                        Ok(Some(self.span(start, self.at)))
+                    }
+                    _ => Err(self.error("expected a value")),
+                }
+            }
+        }
+    }
+
+    fn span(&self, start: usize, end: usize) -> Span {
+        Span {
+            start: start as u32,
+            len: (end - start) as u32,
+            unescaped: false,
+        }
+    }
+
+    fn integer(&mut self) -> Result<i32, HeaderError> {
+        self.white();
+        let start = self.at;
+        let quoted = self.bytes.get(start) == Some(&b'"');
+        self.at += usize::from(quoted);
+        let digits = self.at;
+        while matches!(self.bytes.get(self.at), Some(b) if b.is_ascii_digit() || *b == b'-') {
+            self.at += 1;
+        }
+        let value = super::header::parse_int("", &self.bytes[digits..self.at])
+            .map_err(|_| self.error("expected a 32-bit number"))?;
+        if quoted {
+            self.expect(b'"', "expected a 32-bit number")?;
+        }
+        Ok(value)
+    }
+
+    fn string(&mut self, scratch: &mut Scratch) -> Result<Span, HeaderError> {
+        self.at += 1;
+        let start = self.at;
+        loop {
+            match self.bytes.get(self.at) {
+                None => return Err(self.error("string does not end")),
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(self.span(start, self.at - 1));
+                }
+                Some(b'\\') => return self.escaped_string(start, scratch),
+                Some(_) => self.at += 1,
+            }
+        }
+    }
+
+    fn escaped_string(&mut self, start: usize, scratch: &mut Scratch) -> Result<Span, HeaderError> {
+        let out = &mut scratch.unescaped;
+        let out_start = out.len();
+        out.extend_from_slice(&self.bytes[start..self.at]);
+        loop {
+            match self.bytes.get(self.at) {
+                None => return Err(self.error("string does not end")),
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(Span {
+                        start: out_start as u32,
+                        len: (out.len() - out_start) as u32,
+                        unescaped: true,
+                    });
+                }
+                Some(b'\\') => {
+                    let escape = *self
+                        .bytes
+                        .get(self.at + 1)
+                        .ok_or_else(|| self.error("string does not end"))?;
+                    self.at += 2;
+                    match escape {
+                        b'u' => {
+                            let c = self.unicode_escape()?;
+                            out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+                        }
+                        b'n' => out.push(b'\n'),
+                        b'r' => out.push(b'\r'),
+                        b't' => out.push(b'\t'),
+                        b'b' => out.push(8),
+                        b'f' => out.push(12),
+                        b'"' | b'\\' | b'/' => out.push(escape),
+                        _ => return Err(self.error("unknown escape")),
+                    }
+                }
+                Some(&byte) => {
+                    out.push(byte);
+                    self.at += 1;
+                }
+            }
+        }
+    }
+
+    /// The character of `\uXXXX`, or of a surrogate pair of them; a lone
+    /// surrogate becomes U+FFFD, as no UTF-8 can hold it.
+    fn unicode_escape(&mut self) -> Result<char, HeaderError> {
+        let first = self.four_hex()?;
+        if (0xd800..0xdc00).contains(&first) && self.bytes[self.at..].starts_with(b"\\u") {
+            let back = self.at;
+            self.at += 2;
+            let second = self.four_hex()?;
+            if (0xdc00..0xe000).contains(&second) {
+                let code = 0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00);
+                return Ok(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
+            }
+            self.at = back;
+        }
+        Ok(char::from_u32(first).unwrap_or(char::REPLACEMENT_CHARACTER))
+    }
+
+    fn four_hex(&mut self) -> Result<u32, HeaderError> {
+        let digits = self
+            .bytes
+            .get(self.at..self.at + 4)
+            .ok_or_else(|| self.error("short unicode escape"))?;
+        let mut value = 0;
+        for &digit in digits {
+            let nibble = (digit as char)
+                .to_digit(16)
+                .ok_or_else(|| self.error("bad unicode escape"))?;
+            value = value << 4 | nibble;
+        }
+        self.at += 4;
+        Ok(value)
+    }
+
+    /// Passes over one value of any kind.
+    fn skip(&mut self, scratch: &mut Scratch, depth: usize) -> Result<(), HeaderError> {
+        if depth == DEPTH_MAX {
+            return Err(self.error("nested too deeply"));
+        }
+        match self.peek()? {
+            b'{' => self.object(scratch, |reader, scratch, _| {
+                reader.skip(scratch, depth + 1)
+            }),
+            b'[' => {
+                self.at += 1;
+                if self.peek()? == b']' {
+                    self.at += 1;
+                    return Ok(());
+                }
+                loop {
+                    self.skip(scratch, depth + 1)?;
+                    match self.peek()? {
+                        b',' => self.at += 1,
+                        b']' => {
+                            self.at += 1;
+                            return Ok(());
+                        }
+                        _ => return Err(self.error("expected , or ]")),
+                    }
+                }
+            }
+            _ => self.scalar(scratch).map(drop),
+        }
+    }
+}
+
+/// Appends `text` as a JSON string. Bytes that are not UTF-8 are passed through.
+pub(super) fn write_string(out: &mut Vec<u8>, text: &[u8]) {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    out.push(b'"');
+    let mut plain = 0;
+    for (at, &byte) in text.iter().enumerate() {
+        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
+            continue;
+        }
+        out.extend_from_slice(&text[plain..at]);
+        plain = at + 1;
+        if byte < 0x20 {
+            out.extend_from_slice(b"\\u00");
+            out.push(HEX[usize::from(byte >> 4)]);
+            out.push(HEX[usize::from(byte & 15)]);
+        } else {
+            out.push(b'\\');
+            out.push(byte);
+        }
+    }
+    out.extend_from_slice(&text[plain..]);
+    out.push(b'"');
+}

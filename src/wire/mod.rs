@@ -1,0 +1,15 @@
+//! Bytes to values and back, without I/O: frames, headers, records, bodies.
+//!
+//! Everything here is a pure function of its input. Every length is checked
+//! against the bytes that are really there before it is used, so that no input
+//! can make the process read out of bounds, allocate without limit or panic.
+
+pub mod body;
+pub mod codes;
+pub mod command;
+pub mod frame;
+pub mod header;
+pub mod java_hash;
+
+mod header_binary;
+mod header_json;

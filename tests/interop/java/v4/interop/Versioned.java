@@ -1,0 +1,28 @@
+package interop;
+
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.protocol.heartbeat.MessageModel;
+
+/** What the 4.9 client names differently from the 5.x client. */
+final class Versioned {
+    /** The body compressions this client can choose from. */
+    static final String[] COMPRESSIONS = {"ZLIB"};
+
+    static void compression(DefaultMQProducer producer, String name) {
+    }
+
+    static void broadcasting(DefaultMQPushConsumer consumer) {
+        consumer.setMessageModel(MessageModel.BROADCASTING);
+    }
+
+    static void createTopic(DefaultMQProducer producer, String routeOf, String topic, int queues) throws Exception {
+        producer.createTopic(routeOf, topic, queues);
+    }
+
+    static MessageExt viewMessage(DefaultMQPullConsumer consumer, String topic, String offsetMsgId) throws Exception {
+        return consumer.viewMessage(topic, offsetMsgId);
+    }
+}
