@@ -4,12 +4,18 @@
 //! against the bytes that are really there before it is used, so that no input
 //! can make the process read out of bounds, allocate without limit or panic.
 
+pub mod batch;
 pub mod body;
 pub mod codes;
 pub mod command;
 pub mod frame;
 pub mod header;
+pub mod ids;
 pub mod java_hash;
+pub mod message;
+pub mod properties;
+pub mod pull_header;
+pub mod send_header;
 
 mod header_binary;
 mod header_json;
