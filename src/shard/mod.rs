@@ -1,5 +1,215 @@
-//! The loop: one executor per core, its connections, lanes and timers.
+//! The loop: one executor per core, its connections, its lanes to other shards.
+//!
+//! What a request means is a [`Service`]'s business; this module brings it
+//! frames, carries messages between shards and writes what it answers. A turn of
+//! a connection is: read what is there, hand over every whole frame, write all
+//! answers at once.
 
+mod conn;
+mod executor;
 mod ids;
+mod lane;
+mod listener;
+mod out;
+mod remote;
 
-pub use ids::{ConnId, ShardId};
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+pub use crate::local_event::LocalEvent;
+pub use crate::store::ShardId;
+pub use conn::ConnLimits;
+pub use executor::{allowed_cpus, sleep, spawn, spawn_executor};
+pub use ids::ConnId;
+pub use lane::{LaneEnds, LaneKind, mesh};
+pub use listener::{bind, serve};
+pub use out::OutQueue;
+pub use remote::{Remote, RemoteError};
+
+use crate::wire::frame::Frame;
+use conn::Conns;
+use lane::Outbox;
+
+/// Longest turn that is not worth a word.
+pub const TURN_MAX: Duration = Duration::from_millis(10);
+
+/// What becomes of a connection after a frame was handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// On to the next frame.
+    Continue,
+    /// There is no room for this one: nothing was done with it. It is handed over
+    /// again after [`Service::room`]; until then the connection is not read.
+    Later,
+    /// The peer does not speak the protocol: the connection is closed.
+    Close,
+}
+
+/// What a shard serves. All calls come on the shard's thread, one at a time.
+pub trait Service: 'static {
+    /// What crosses lanes.
+    type Message: Send + 'static;
+
+    /// One whole frame of a connection.
+    fn frame(&self, conn: ConnId, frame: &Frame<'_>) -> Flow;
+
+    /// A connection is gone; nothing written to it any more arrives.
+    fn closed(&self, conn: ConnId);
+
+    /// One message from another shard. Given back when there is no room for it
+    /// now: it comes again after [`Service::room`], and its lane waits.
+    fn message(&self, from: ShardId, message: Self::Message) -> Option<Self::Message>;
+
+    /// Notified when there is room again.
+    fn room(&self) -> &LocalEvent;
+}
+
+/// One shard's loop: what a service works with. Lives on its shard's thread.
+pub struct Shard<M> {
+    id: ShardId,
+    conns: RefCell<Conns>,
+    outboxes: Vec<Outbox<M>>,
+    /// Connections with answers that their own turn will not write.
+    dirty: RefCell<Vec<ConnId>>,
+    dirty_event: LocalEvent,
+    limits: ConnLimits,
+    /// Connections of the whole process.
+    open: Arc<AtomicUsize>,
+    long_turns: Cell<u64>,
+    bad_frames: Cell<u64>,
+    stopping: Cell<bool>,
+}
+
+impl<M: Send + 'static> Shard<M> {
+    /// A shard with its ends of the lanes; starts the tasks that serve them. Call
+    /// it on the shard's executor. `open` counts the connections of all shards.
+    pub fn new(
+        id: ShardId,
+        lanes: &LaneEnds<M>,
+        limits: ConnLimits,
+        open: Arc<AtomicUsize>,
+    ) -> Rc<Shard<M>> {
+        let shard = Rc::new(Shard {
+            id,
+            conns: RefCell::new(Conns::new(id)),
+            outboxes: lanes.outboxes(),
+            dirty: RefCell::default(),
+            dirty_event: LocalEvent::default(),
+            limits,
+            open,
+            long_turns: Cell::new(0),
+            bad_frames: Cell::new(0),
+            stopping: Cell::new(false),
+        });
+        let writer = shard.clone();
+        spawn(async move { writer.write_dirty().await });
+        shard
+    }
+
+    /// This shard's number.
+    pub fn id(&self) -> ShardId {
+        self.id
+    }
+
+    /// Sends a message to another shard. Messages of one turn travel together.
+    pub fn send(&self, to: ShardId, kind: LaneKind, message: M) {
+        self.outboxes[to.index()].push(kind, message);
+    }
+
+    /// Appends to what a connection of this shard is to be sent. `false`: it is gone.
+    pub fn write(&self, conn: ConnId, append: impl FnOnce(&mut OutQueue)) -> bool {
+        let mut conns = self.conns.borrow_mut();
+        let Some(state) = conns.get_mut(conn) else {
+            return false;
+        };
+        append(&mut state.out);
+        if !state.in_turn && !state.dirty {
+            state.dirty = true;
+            let mut dirty = self.dirty.borrow_mut();
+            if dirty.is_empty() {
+                self.dirty_event.notify();
+            }
+            dirty.push(conn);
+        }
+        true
+    }
+
+    /// Appends one encoded frame; see [`Shard::write`].
+    pub fn write_bytes(&self, conn: ConnId, bytes: Bytes) -> bool {
+        self.write(conn, |out| out.push(bytes))
+    }
+
+    /// The peer's address of a connection of this shard.
+    pub fn peer(&self, conn: ConnId) -> Option<SocketAddr> {
+        self.conns.borrow().get(conn).map(|state| state.peer)
+    }
+
+    /// Ends a connection of this shard.
+    pub fn close(&self, conn: ConnId) {
+        if let Some(state) = self.conns.borrow().get(conn) {
+            conn::shutdown(state.fd);
+        }
+    }
+
+    /// Ends the accepting of connections and all connections.
+    pub fn stop(&self) {
+        self.stopping.set(true);
+        for state in self.conns.borrow().iter() {
+            conn::shutdown(state.fd);
+        }
+    }
+
+    /// Takes no new connections, but goes on with those that are there.
+    pub fn stop_accepting(&self) {
+        self.stopping.set(true);
+    }
+
+    /// Number of connections of this shard.
+    pub fn connections(&self) -> usize {
+        self.conns.borrow().len()
+    }
+
+    /// Number of turns longer than [`TURN_MAX`] since the start.
+    pub fn long_turns(&self) -> u64 {
+        self.long_turns.get()
+    }
+
+    /// Counts a turn that began at `began` if it was long, with its cause.
+    pub fn end_turn(&self, began: std::time::Instant, cause: &str, code: i32) {
+        let took = began.elapsed();
+        if took > TURN_MAX {
+            self.long_turns.set(self.long_turns.get() + 1);
+            tracing::warn!(
+                shard = %self.id,
+                millis = took.as_millis() as u64,
+                limit_millis = TURN_MAX.as_millis() as u64,
+                cause,
+                code,
+                total = self.long_turns.get(),
+                "long turn"
+            );
+        }
+    }
+
+    async fn write_dirty(self: Rc<Self>) {
+        loop {
+            let dirty = self.dirty.take();
+            if dirty.is_empty() {
+                self.dirty_event.wait().await;
+                continue;
+            }
+            for conn in dirty {
+                if let Some(state) = self.conns.borrow_mut().get_mut(conn) {
+                    state.dirty = false;
+                }
+                self.flush(conn);
+            }
+        }
+    }
+}

@@ -5,6 +5,8 @@
 #   ready   lines "PORT" (accepts) or "PORT TOPIC" (a nameserver that knows the topic's route): up when all hold
 #   pid     its process id; log its output
 
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+TOOLS_CLASSPATH="$HERE/java/log:$CACHE/client-5.5.0/*"
 JVM_FLAGS=(
   --add-exports=java.base/jdk.internal.ref=ALL-UNNAMED
   --add-opens=java.base/java.nio=ALL-UNNAMED
@@ -103,7 +105,7 @@ apache_nameserver() { # name, port
   local dir=$WORK/nodes/$1
   new_node "$1" "$2" <<END
 export ROCKETMQ_HOME=$dir
-exec java -Xms256m -Xmx256m -Duser.home=$dir ${JVM_FLAGS[*]} -cp '$CACHE/client-5.5.0/*' \
+exec java -Xms256m -Xmx256m -Duser.home=$dir ${JVM_FLAGS[*]} -cp '$TOOLS_CLASSPATH' \
   org.apache.rocketmq.namesrv.NamesrvStartup -c $dir/conf/namesrv.properties
 END
   printf '%s\n' "listenPort=$2" bindAddress=127.0.0.1 >"$dir/conf/namesrv.properties"
@@ -113,7 +115,7 @@ apache_broker() { # name, port, nameserver port, topic that shows it is register
   local dir=$WORK/nodes/$1
   new_node "$1" "$2" "$3 $4" <<END
 export ROCKETMQ_HOME=$dir
-exec java -Xms512m -Xmx1g -XX:MaxDirectMemorySize=1g -Duser.home=$dir ${JVM_FLAGS[*]} -cp '$CACHE/client-5.5.0/*' \
+exec java -Xms512m -Xmx1g -XX:MaxDirectMemorySize=1g -Duser.home=$dir ${JVM_FLAGS[*]} -cp '$TOOLS_CLASSPATH' \
   org.apache.rocketmq.broker.BrokerStartup -c $dir/conf/broker.conf
 END
   printf '%s\n' brokerClusterName=DefaultCluster brokerName=broker-a brokerId=0 brokerIP1=127.0.0.1 bindAddress=127.0.0.1 \

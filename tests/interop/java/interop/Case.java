@@ -106,6 +106,22 @@ final class Case {
         Check.within(25, queues + " queues of " + topic + " assigned", () -> assigned(consumer, topic) == queues);
     }
 
+    /**
+     * Waits until the consumer reads its retry topic. The broker creates that topic when it first hears of the group; a client
+     * whose first look at the route was earlier would look again with its next rebalance, up to 20 s later.
+     */
+    static void awaitRetryQueue(DefaultMQPushConsumer consumer) throws Exception {
+        String topic = "%RETRY%" + consumer.getConsumerGroup();
+        Check.within(25, "the queue of " + topic + " assigned", () -> {
+            if (assigned(consumer, topic) == 1) {
+                return true;
+            }
+            Thread.sleep(300);
+            consumer.getDefaultMQPushConsumerImpl().doRebalance();
+            return false;
+        });
+    }
+
     /** A message whose every part can be told apart from its neighbours'. */
     static Message message(String topic, String tag, int i) {
         Message message = new Message(topic, tag, "key-" + i + " order-" + i % 7, ("body \u00e9\u4e2d " + i).getBytes(StandardCharsets.UTF_8));

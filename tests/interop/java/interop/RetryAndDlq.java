@@ -35,6 +35,7 @@ final class RetryAndDlq {
         });
         consumer.start();
         Case.awaitAssigned(consumer, topic, 2);
+        Case.awaitRetryQueue(consumer);
         List<Message> sent = Case.sendSome(topic, "TagA", 0, 10);
         inbox.awaitAll(sent, 10);
         Check.within(20, "2 of 10 messages come again", () -> inbox.all().size() >= 12);
@@ -67,6 +68,7 @@ final class RetryAndDlq {
         });
         consumer.start();
         Case.awaitAssigned(consumer, topic, 1);
+        Case.awaitRetryQueue(consumer);
         Message sent = Case.message(topic, "tag", 1);
         Case.send(sent);
         Check.within(30, "four arrivals", () -> inbox.copies(sent).size() >= 4);
@@ -122,6 +124,7 @@ final class RetryAndDlq {
         });
         consumer.start();
         Case.awaitAssigned(consumer, topic, 1);
+        Case.awaitRetryQueue(consumer);
         List<Message> sent = Case.sendSome(topic, "tag", 0, 3);
         expectDead(c, group, sent.get(1), 2);
         Check.equal("arrivals: three messages, one of them twice", 4, inbox.all().size());
@@ -140,6 +143,7 @@ final class RetryAndDlq {
         });
         consumer.start();
         Case.awaitAssigned(consumer, topic, 1);
+        Case.awaitRetryQueue(consumer);
         List<Message> sent = Case.sendSome(topic, "tag", 0, 1);
         expectDead(c, group, sent.get(0), 1);
         Check.equal("arrivals", 1, inbox.all().size());

@@ -1,0 +1,219 @@
+//! Connections: their state, their bounds, and the writing of answers.
+
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use futures_lite::AsyncWriteExt;
+use glommio::net::TcpStream;
+
+use super::executor::{sleep, spawn};
+use super::out::OutQueue;
+use super::{ConnId, LocalEvent, Shard, ShardId};
+
+/// Bounds on connections.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnLimits {
+    /// Connections of the whole process. One more is closed at once.
+    pub connections_max: usize,
+    /// Time without a byte in either direction after which a connection is closed.
+    pub idle: Duration,
+    /// Time that a frame may take to arrive once it has begun.
+    pub frame_time: Duration,
+    /// Bytes of answers that wait for the peer to read. Above it the connection is
+    /// not read: a peer that does not take answers cannot ask for more.
+    pub out_bytes_max: usize,
+}
+
+/// Time between two looks at idle connections.
+const SWEEP: Duration = Duration::from_secs(5);
+
+/// State of one connection.
+pub(super) struct Conn {
+    pub peer: SocketAddr,
+    pub fd: RawFd,
+    pub out: OutQueue,
+    /// Its own task is handling frames and will write when it is done.
+    pub in_turn: bool,
+    /// It is in the shard's list of connections to be written.
+    pub dirty: bool,
+    /// The socket was full: a task of its own writes now.
+    draining: bool,
+    /// Notified when that task has written everything.
+    pub drained: Rc<LocalEvent>,
+    pub last_active: Instant,
+    /// When the frame that is arriving began.
+    pub frame_since: Option<Instant>,
+}
+
+impl Conn {
+    pub fn new(peer: SocketAddr, fd: RawFd) -> Conn {
+        Conn {
+            peer,
+            fd,
+            out: OutQueue::default(),
+            in_turn: false,
+            dirty: false,
+            draining: false,
+            drained: Rc::default(),
+            last_active: Instant::now(),
+            frame_since: None,
+        }
+    }
+}
+
+/// The connections of one shard.
+pub(super) struct Conns {
+    shard: ShardId,
+    slots: Vec<(u32, Option<Conn>)>,
+    free: Vec<u32>,
+}
+
+impl Conns {
+    pub fn new(shard: ShardId) -> Conns {
+        Conns {
+            shard,
+            slots: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    pub fn insert(&mut self, conn: Conn) -> ConnId {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push((0, None));
+            self.slots.len() as u32 - 1
+        });
+        let (generation, place) = &mut self.slots[slot as usize];
+        *generation += 1;
+        *place = Some(conn);
+        ConnId {
+            shard: self.shard,
+            slot,
+            generation: *generation,
+        }
+    }
+
+    pub fn remove(&mut self, id: ConnId) {
+        if self.get(id).is_some() {
+            self.slots[id.slot as usize].1 = None;
+            self.free.push(id.slot);
+        }
+    }
+
+    pub fn get(&self, id: ConnId) -> Option<&Conn> {
+        debug_assert_eq!(id.shard, self.shard);
+        let (generation, conn) = self.slots.get(id.slot as usize)?;
+        conn.as_ref().filter(|_| *generation == id.generation)
+    }
+
+    pub fn get_mut(&mut self, id: ConnId) -> Option<&mut Conn> {
+        debug_assert_eq!(id.shard, self.shard);
+        let (generation, conn) = self.slots.get_mut(id.slot as usize)?;
+        conn.as_mut().filter(|_| *generation == id.generation)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Conn> {
+        self.slots.iter().filter_map(|(_, conn)| conn.as_ref())
+    }
+
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}
+
+/// Ends a connection in both directions; its task sees the end and cleans up.
+pub(super) fn shutdown(fd: RawFd) {
+    // SAFETY: a plain system call; the descriptor is open as long as the
+    // connection is in the table.
+    unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
+}
+
+impl<M: Send + 'static> Shard<M> {
+    /// Writes what a connection is to be sent, as far as its socket takes it; a
+    /// task of its own goes on where it does not.
+    pub(super) fn flush(self: &Rc<Self>, id: ConnId) {
+        let mut conns = self.conns.borrow_mut();
+        let Some(conn) = conns.get_mut(id) else {
+            return;
+        };
+        if conn.draining || conn.out.is_empty() {
+            return;
+        }
+        match conn.out.send(conn.fd) {
+            Ok(true) => conn.last_active = Instant::now(),
+            Ok(false) => {
+                // SAFETY: a plain system call on an open descriptor.
+                let copy = unsafe { libc::dup(conn.fd) };
+                if copy < 0 {
+                    shutdown(conn.fd);
+                    return;
+                }
+                conn.draining = true;
+                drop(conns);
+                let shard = self.clone();
+                spawn(async move { shard.drain(id, copy).await });
+            }
+            Err(_) => shutdown(conn.fd),
+        }
+    }
+
+    /// Writes to a socket that is full, waiting for it. Works on a copy of the
+    /// descriptor, as the stream itself is in the hands of the reading task. Ends
+    /// by itself: with the last byte, or with an error after a shutdown.
+    async fn drain(self: Rc<Self>, id: ConnId, fd: RawFd) {
+        use std::os::fd::FromRawFd;
+        // SAFETY: the descriptor was just made for this task and has no other owner.
+        let mut stream = unsafe { TcpStream::from_raw_fd(fd) };
+        loop {
+            let piece = match self.conns.borrow_mut().get_mut(id) {
+                None => return,
+                Some(conn) => match conn.out.pop() {
+                    Some(piece) => piece,
+                    None => {
+                        conn.draining = false;
+                        conn.last_active = Instant::now();
+                        conn.drained.notify();
+                        return;
+                    }
+                },
+            };
+            for part in piece.chunks(64 * 1024) {
+                let written = stream.write_all(part).await;
+                match self.conns.borrow_mut().get_mut(id) {
+                    Some(conn) if written.is_ok() => conn.last_active = Instant::now(),
+                    Some(conn) => {
+                        // Nothing of the rest can arrive; who waits for it need not.
+                        conn.out = OutQueue::default();
+                        conn.drained.notify();
+                        shutdown(conn.fd);
+                        return;
+                    }
+                    None => return,
+                }
+            }
+        }
+    }
+
+    /// Closes connections that are idle, or whose frame does not get done.
+    pub(super) async fn sweep(self: Rc<Self>) {
+        loop {
+            sleep(SWEEP).await;
+            for conn in self.conns.borrow().iter() {
+                let idle = conn.last_active.elapsed();
+                let frame = conn.frame_since.map(|since| since.elapsed());
+                if idle > self.limits.idle {
+                    tracing::debug!(peer = %conn.peer, seconds = idle.as_secs(), "idle connection closed");
+                    shutdown(conn.fd);
+                } else if frame.is_some_and(|time| time > self.limits.frame_time) {
+                    tracing::info!(
+                        peer = %conn.peer,
+                        limit_seconds = self.limits.frame_time.as_secs(),
+                        "connection closed: its frame does not get done"
+                    );
+                    shutdown(conn.fd);
+                }
+            }
+        }
+    }
+}

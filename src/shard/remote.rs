@@ -1,0 +1,145 @@
+//! A connection from a shard to a server: one request at a time.
+
+use std::fmt;
+use std::net::ToSocketAddrs;
+use std::time::Duration;
+
+use futures_lite::{AsyncReadExt, AsyncWriteExt, future};
+use glommio::net::TcpStream;
+
+use super::executor::sleep;
+use crate::wire::command::{Request, Response};
+use crate::wire::frame::{self, Split};
+use crate::wire::header::{Header, Scratch};
+
+/// Why a call has no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RemoteError {
+    /// The address cannot be resolved or connected to.
+    Connect(String),
+    /// The connection broke, or what came is not the protocol.
+    Broken(String),
+    /// No answer in time.
+    Timeout(Duration),
+}
+
+impl fmt::Display for RemoteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RemoteError::Connect(why) => write!(f, "cannot connect: {why}"),
+            RemoteError::Broken(why) => write!(f, "connection broke: {why}"),
+            RemoteError::Timeout(time) => write!(f, "no answer in {} ms", time.as_millis()),
+        }
+    }
+}
+
+impl std::error::Error for RemoteError {}
+
+/// A server that this process is a client of. Connects when it is first called,
+/// and again after an error.
+pub struct Remote {
+    address: String,
+    stream: Option<TcpStream>,
+    received: Vec<u8>,
+    opaque: i32,
+}
+
+impl Remote {
+    /// A server at `host:port`.
+    pub fn new(address: &str) -> Remote {
+        Remote {
+            address: address.to_owned(),
+            stream: None,
+            received: Vec::new(),
+            opaque: 0,
+        }
+    }
+
+    /// Its address, as given.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Sends a request and waits for its answer.
+    ///
+    /// # Errors
+    /// [`RemoteError`]; the connection is closed then.
+    pub async fn call(
+        &mut self,
+        mut request: Request,
+        timeout: Duration,
+    ) -> Result<Response, RemoteError> {
+        self.opaque = self.opaque.wrapping_add(1);
+        request.fixed.opaque = self.opaque;
+        let result = future::or(self.exchange(&request), async {
+            sleep(timeout).await;
+            Err(RemoteError::Timeout(timeout))
+        })
+        .await;
+        if result.is_err() {
+            self.stream = None;
+            self.received.clear();
+        }
+        result
+    }
+
+    async fn connect(&mut self) -> Result<(), RemoteError> {
+        let address = self.address.clone();
+        // Resolving a name may ask a server: not on the loop.
+        let resolve = move || address.to_socket_addrs().map(Iterator::collect::<Vec<_>>);
+        let addresses = glommio::executor()
+            .spawn_blocking(resolve)
+            .await
+            .map_err(|error| RemoteError::Connect(error.to_string()))?;
+        let mut fault = "the name has no address".to_owned();
+        for address in addresses {
+            match TcpStream::connect(address).await {
+                Ok(stream) => {
+                    let _ = stream.set_nodelay(true);
+                    self.stream = Some(stream);
+                    return Ok(());
+                }
+                Err(error) => fault = error.to_string(),
+            }
+        }
+        Err(RemoteError::Connect(fault))
+    }
+
+    async fn exchange(&mut self, request: &Request) -> Result<Response, RemoteError> {
+        if self.stream.is_none() {
+            self.connect().await?;
+        }
+        let Some(stream) = &mut self.stream else {
+            return Err(RemoteError::Connect("not connected".to_owned()));
+        };
+        let broken = |error: std::io::Error| RemoteError::Broken(error.to_string());
+        let mut bytes = Vec::new();
+        request.encode(&mut bytes);
+        stream.write_all(&bytes).await.map_err(broken)?;
+        let mut chunk = vec![0; 16 * 1024];
+        loop {
+            match frame::split(&self.received) {
+                Ok(Split::Frame(frame, len)) => {
+                    let mut scratch = Scratch::default();
+                    let header = Header::decode(&frame, &mut scratch)
+                        .map_err(|error| RemoteError::Broken(error.to_string()))?;
+                    let ours =
+                        header.fixed.is_response() && header.fixed.opaque == request.fixed.opaque;
+                    let response = ours.then(|| Response::from_header(&frame, &header));
+                    self.received.drain(..len);
+                    if let Some(response) = response {
+                        return Ok(response);
+                    }
+                }
+                Ok(Split::Incomplete(_)) => {
+                    let n = stream.read(&mut chunk).await.map_err(broken)?;
+                    if n == 0 {
+                        return Err(RemoteError::Broken("closed by the peer".to_owned()));
+                    }
+                    self.received.extend_from_slice(&chunk[..n]);
+                }
+                Err(error) => return Err(RemoteError::Broken(error.to_string())),
+            }
+        }
+    }
+}

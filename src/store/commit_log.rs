@@ -1,0 +1,298 @@
+//! The CommitLog of one shard: where the next message goes, and what is safe.
+//!
+//! Positions count the bytes of this log from 0, over all its segments; a
+//! position and the shard together are the physical offset on the wire. This
+//! file decides; the bytes move in [`super::tail`] and [`super::flush`].
+
+use std::fmt;
+use std::ops::Range;
+
+use super::tail::Tail;
+use super::{BLOCK_BYTES, POSITION_BITS, ShardId};
+use crate::wire::message::{BLANK_BYTES, MAGIC_BLANK};
+
+/// Why nothing can be appended now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoRoom {
+    /// The tail file is full of bytes that the device has not taken yet, or the
+    /// next segment is not there yet. The sender waits; nothing is refused.
+    Later,
+    /// The message does not fit into a segment or the tail file at all.
+    Never {
+        /// Size of the records, in bytes.
+        bytes: usize,
+        /// Largest size that fits, in bytes.
+        limit: usize,
+    },
+    /// The next segment file cannot be made, as for want of space. Tried again
+    /// every second; appends go on when it is there.
+    NoSegment(String),
+    /// An earlier write or flush failed. Final for this log.
+    Failed(String),
+}
+
+impl fmt::Display for NoRoom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoRoom::Later => f.write_str("the log waits for the device"),
+            NoRoom::Never { bytes, limit } => {
+                write!(f, "records of {bytes} bytes, the limit is {limit}")
+            }
+            NoRoom::NoSegment(why) | NoRoom::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+/// One shard's log.
+pub struct CommitLog {
+    shard: ShardId,
+    segment_bytes: u64,
+    tail: Tail,
+    /// Lowest position that the ring holds.
+    ring_start: u64,
+    /// Position of the first byte of the oldest segment.
+    min: u64,
+    written: u64,
+    flushed: u64,
+    durable: u64,
+    /// End of the newest segment file that exists.
+    prepared_end: u64,
+    unprepared: Option<String>,
+    failed: Option<String>,
+}
+
+impl CommitLog {
+    /// A log whose bytes up to `end` are on the device. `tail` starts there, and
+    /// `last_block` is what the segment holds of the block that `end` lies in.
+    pub(super) fn new(
+        shard: ShardId,
+        segment_bytes: u64,
+        mut tail: Tail,
+        segments: Range<u64>,
+        end: u64,
+        last_block: &[u8],
+    ) -> CommitLog {
+        let block_start = align_down(end);
+        assert_eq!(last_block.len() as u64, end - block_start);
+        tail.write(block_start, last_block);
+        CommitLog {
+            shard,
+            segment_bytes,
+            tail,
+            ring_start: block_start,
+            min: segments.start,
+            written: end,
+            flushed: end,
+            durable: end,
+            prepared_end: segments.end,
+            unprepared: None,
+            failed: None,
+        }
+    }
+
+    /// The physical offset of a position of this log.
+    pub fn physical(&self, position: u64) -> i64 {
+        (u64::from(self.shard.0) << POSITION_BITS | position) as i64
+    }
+
+    /// The position of a physical offset; `None` when it lies in another log.
+    pub fn position(&self, physical: i64) -> Option<u64> {
+        let physical = u64::try_from(physical).ok()?;
+        (physical >> POSITION_BITS == u64::from(self.shard.0))
+            .then_some(physical & ((1 << POSITION_BITS) - 1))
+    }
+
+    /// Position of the oldest byte.
+    pub fn min(&self) -> u64 {
+        self.min
+    }
+
+    /// Position behind the newest byte: everything in front of it outlives the process.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Position up to which the device has been given the bytes.
+    pub fn flushed(&self) -> u64 {
+        self.flushed
+    }
+
+    /// Position up to which the device has promised to keep the bytes.
+    pub fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    /// Position behind the newest segment file.
+    pub fn prepared_end(&self) -> u64 {
+        self.prepared_end
+    }
+
+    /// Size of a segment, in bytes.
+    pub fn segment_bytes(&self) -> u64 {
+        self.segment_bytes
+    }
+
+    /// Why the log takes nothing any more, if so.
+    pub fn failure(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
+
+    /// Largest run of records that one append may write, in bytes.
+    fn append_bytes_max(&self) -> usize {
+        // Half the ring always gets free, whatever block the flush stands in.
+        (self.tail.capacity() / 2).min(self.segment_bytes as usize - BLANK_BYTES)
+    }
+
+    /// Finds the place for `bytes` bytes of records that must lie in one
+    /// segment; rolls to the next segment where they do not fit in this one.
+    ///
+    /// # Errors
+    /// [`NoRoom`]; nothing of the records has been written then.
+    pub fn reserve(&mut self, bytes: usize) -> Result<u64, NoRoom> {
+        if let Some(why) = &self.failed {
+            return Err(NoRoom::Failed(why.clone()));
+        }
+        let limit = self.append_bytes_max();
+        if bytes > limit {
+            return Err(NoRoom::Never { bytes, limit });
+        }
+        let left = self.segment_bytes - self.written % self.segment_bytes;
+        if (bytes + BLANK_BYTES) as u64 > left {
+            self.roll(left)?;
+        }
+        self.room_for(bytes as u64)?;
+        Ok(self.written)
+    }
+
+    fn room_for(&self, bytes: u64) -> Result<(), NoRoom> {
+        if self.written + bytes > self.prepared_end {
+            return Err(match &self.unprepared {
+                Some(why) => NoRoom::NoSegment(why.clone()),
+                None => NoRoom::Later,
+            });
+        }
+        if self.ring_has_room(bytes) {
+            Ok(())
+        } else {
+            Err(NoRoom::Later)
+        }
+    }
+
+    fn ring_has_room(&self, bytes: u64) -> bool {
+        self.written + bytes - align_down(self.flushed) <= self.tail.capacity() as u64
+    }
+
+    /// Ends the segment: a filler that says how much of it is unused. What the
+    /// ring holds behind the filler's 8 bytes goes to the segment as it is:
+    /// readers pass over it.
+    fn roll(&mut self, left: u64) -> Result<(), NoRoom> {
+        self.room_for(left)?;
+        let mut blank = [0; BLANK_BYTES];
+        blank[..4].copy_from_slice(&(left as i32).to_be_bytes());
+        blank[4..].copy_from_slice(&MAGIC_BLANK.to_be_bytes());
+        self.tail.write(self.written, &blank);
+        self.advance(left);
+        Ok(())
+    }
+
+    /// Copies part of a record to a reserved place.
+    pub fn put(&mut self, position: u64, bytes: &[u8]) {
+        self.tail.write(position, bytes);
+    }
+
+    /// Makes `bytes` bytes from the reserved place part of the log.
+    pub fn advance(&mut self, bytes: u64) {
+        self.written += bytes;
+        self.ring_start = self
+            .ring_start
+            .max(self.written.saturating_sub(self.tail.capacity() as u64));
+        self.tail.set_written(self.written);
+    }
+
+    /// The `len` bytes at `position`, if the ring still holds them.
+    pub fn in_ring(&self, position: u64, len: usize) -> Option<(&[u8], &[u8])> {
+        let held = position >= self.ring_start && position + len as u64 <= self.written;
+        held.then(|| self.tail.read(position, len))
+    }
+
+    /// What the device should be given next: at most `bytes_max` bytes, within
+    /// one segment, from the block that holds the first byte it does not have.
+    pub fn next_flush(&self, bytes_max: usize) -> Option<FlushPlan> {
+        if self.failed.is_some() || self.flushed == self.written {
+            return None;
+        }
+        let start = align_down(self.flushed);
+        let segment = start - start % self.segment_bytes;
+        let end = self
+            .written
+            .min(start + bytes_max as u64)
+            .min(segment + self.segment_bytes);
+        Some(FlushPlan {
+            segment,
+            start,
+            end,
+        })
+    }
+
+    /// Copies the bytes of a plan to `buffer`, which is [`FlushPlan::buffer_len`]
+    /// long, and pads the last block with zeros.
+    pub fn fill(&self, plan: &FlushPlan, buffer: &mut [u8]) {
+        let len = (plan.end - plan.start) as usize;
+        let (first, second) = self.tail.read(plan.start, len);
+        buffer[..first.len()].copy_from_slice(first);
+        buffer[first.len()..len].copy_from_slice(second);
+        buffer[len..].fill(0);
+    }
+
+    /// The device has been given everything in front of `position`.
+    pub fn set_flushed(&mut self, position: u64) {
+        debug_assert!((self.flushed..=self.written).contains(&position));
+        self.flushed = position;
+        self.tail.set_flushed(position);
+    }
+
+    /// The device has promised to keep everything in front of `position`.
+    pub fn set_durable(&mut self, position: u64) {
+        debug_assert!((self.durable..=self.flushed).contains(&position));
+        self.durable = position;
+    }
+
+    /// A segment file that ends at `end` is there.
+    pub fn set_prepared(&mut self, end: u64) {
+        self.prepared_end = end;
+        self.unprepared = None;
+    }
+
+    /// The next segment file could not be made.
+    pub fn set_unprepared(&mut self, why: String) {
+        self.unprepared = Some(why);
+    }
+
+    /// A write or flush failed: nothing is appended any more.
+    pub fn fail(&mut self, why: String) {
+        self.failed.get_or_insert(why);
+    }
+}
+
+/// One write to a segment file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlushPlan {
+    /// Position of the segment's first byte.
+    pub segment: u64,
+    /// First position to write, at the start of a block.
+    pub start: u64,
+    /// Position behind the last byte to write.
+    pub end: u64,
+}
+
+impl FlushPlan {
+    /// Bytes to write: whole blocks.
+    pub fn buffer_len(&self) -> usize {
+        (self.end - self.start).next_multiple_of(BLOCK_BYTES as u64) as usize
+    }
+}
+
+/// `position` rounded down to a block.
+pub(super) fn align_down(position: u64) -> u64 {
+    position & !(BLOCK_BYTES as u64 - 1)
+}

@@ -1,0 +1,248 @@
+//! ConsumeQueues: for each queue of a topic, where its messages lie in the log.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+/// Bytes of one entry: physical offset i64, size i32, tags code i64.
+pub const ENTRY_BYTES: usize = 20;
+
+/// Entries kept in memory behind those that the files lack, for readers that keep up.
+const RECENT_MAX: usize = 2048;
+
+/// One entry of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Physical offset of the message.
+    pub physical: i64,
+    /// Size of its record, in bytes.
+    pub size: i32,
+    /// Hash of its tag, or when a delayed message is due.
+    pub tags_code: i64,
+}
+
+impl Entry {
+    /// Reads an entry from its 20 bytes.
+    pub fn from_bytes(bytes: &[u8]) -> Entry {
+        let i64_at = |at: usize| {
+            let mut value = [0; 8];
+            value.copy_from_slice(&bytes[at..at + 8]);
+            i64::from_be_bytes(value)
+        };
+        Entry {
+            physical: i64_at(0),
+            size: i32::from_be_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]),
+            tags_code: i64_at(12),
+        }
+    }
+
+    /// The entry as it lies in its file.
+    pub fn to_bytes(self) -> [u8; ENTRY_BYTES] {
+        let mut bytes = [0; ENTRY_BYTES];
+        bytes[..8].copy_from_slice(&self.physical.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.size.to_be_bytes());
+        bytes[12..].copy_from_slice(&self.tags_code.to_be_bytes());
+        bytes
+    }
+
+    /// Whether this is an entry and not the zeros behind the last one.
+    pub fn is_set(&self) -> bool {
+        self.physical >= 0 && self.size > 0
+    }
+}
+
+/// Number of a queue within its shard; never used for another queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct QueueIndex(pub u32);
+
+/// One queue.
+#[derive(Debug)]
+pub struct Queue {
+    /// Topic.
+    pub topic: Arc<str>,
+    /// Queue number in its topic.
+    pub queue_id: i32,
+    /// First readable queue offset.
+    pub min: u64,
+    /// Queue offset of the next message.
+    pub next: u64,
+    /// Readers see entries below this one.
+    pub visible: u64,
+    /// Entries below this one are in the files.
+    pub on_file: u64,
+    recent: VecDeque<Entry>,
+}
+
+impl Queue {
+    /// Appends an entry and returns its queue offset.
+    pub fn push(&mut self, entry: Entry) -> u64 {
+        let offset = self.next;
+        self.recent.push_back(entry);
+        self.next += 1;
+        offset
+    }
+
+    /// Queue offset of the oldest entry in memory.
+    pub fn recent_start(&self) -> u64 {
+        self.next - self.recent.len() as u64
+    }
+
+    /// The entry at `offset`, if it is in memory.
+    pub fn recent(&self, offset: u64) -> Option<Entry> {
+        let index = offset.checked_sub(self.recent_start())?;
+        self.recent.get(index as usize).copied()
+    }
+
+    /// Takes a copy of the entries that the files lack, `max` at most.
+    pub fn unwritten(&self, max: usize) -> (u64, Vec<u8>) {
+        let skip = (self.on_file - self.recent_start().min(self.on_file)) as usize;
+        let bytes = self
+            .recent
+            .iter()
+            .skip(skip)
+            .take(max)
+            .flat_map(|entry| entry.to_bytes())
+            .collect();
+        (self.on_file, bytes)
+    }
+
+    /// Entries below `end` are in the files now: those that memory need not keep go.
+    pub fn written(&mut self, end: u64) {
+        self.on_file = end;
+        let keep = RECENT_MAX.max((self.next - end) as usize);
+        if self.recent.len() > keep {
+            self.recent.drain(..self.recent.len() - keep);
+        }
+    }
+
+    /// Gives up the memory of a queue that nothing is appended to.
+    pub fn shrink(&mut self) {
+        if self.on_file == self.next {
+            self.recent = VecDeque::new();
+        }
+    }
+}
+
+/// All queues of one shard.
+#[derive(Debug, Default)]
+pub struct Queues {
+    by_topic: HashMap<Arc<str>, Vec<Option<QueueIndex>>>,
+    list: Vec<Queue>,
+}
+
+impl Queues {
+    /// Number of a queue, if it is there.
+    pub fn find(&self, topic: &str, queue_id: i32) -> Option<QueueIndex> {
+        let queues = self.by_topic.get(topic)?;
+        *queues.get(usize::try_from(queue_id).ok()?)?
+    }
+
+    /// Adds a queue whose entries `first..next` are in files.
+    pub fn insert(&mut self, topic: &str, queue_id: i32, first: u64, next: u64) -> QueueIndex {
+        let index = QueueIndex(self.list.len() as u32);
+        let topic = match self.by_topic.get_key_value(topic) {
+            Some((topic, _)) => topic.clone(),
+            None => Arc::from(topic),
+        };
+        let slots = self.by_topic.entry(topic.clone()).or_default();
+        let slot = queue_id as usize;
+        if slots.len() <= slot {
+            slots.resize(slot + 1, None);
+        }
+        slots[slot] = Some(index);
+        self.list.push(Queue {
+            topic,
+            queue_id,
+            min: first,
+            next,
+            visible: next,
+            on_file: next,
+            recent: VecDeque::new(),
+        });
+        index
+    }
+
+    /// A queue by its number.
+    pub fn get(&self, index: QueueIndex) -> &Queue {
+        &self.list[index.0 as usize]
+    }
+
+    /// A queue by its number.
+    pub fn get_mut(&mut self, index: QueueIndex) -> &mut Queue {
+        &mut self.list[index.0 as usize]
+    }
+
+    /// All queues, also those of removed topics.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (QueueIndex, &mut Queue)> {
+        let indexed = self.list.iter_mut().enumerate();
+        indexed.map(|(index, queue)| (QueueIndex(index as u32), queue))
+    }
+
+    /// Topics with their queues.
+    pub fn topics(&self) -> impl Iterator<Item = (&Arc<str>, impl Iterator<Item = QueueIndex>)> {
+        self.by_topic
+            .iter()
+            .map(|(topic, slots)| (topic, slots.iter().copied().flatten()))
+    }
+
+    /// The queues of a topic.
+    pub fn of_topic(&self, topic: &str) -> impl Iterator<Item = QueueIndex> {
+        let slots = self.by_topic.get(topic).map_or(&[][..], Vec::as_slice);
+        slots.iter().copied().flatten()
+    }
+
+    /// Removes a topic and returns its queues. Their numbers stay taken.
+    pub fn remove(&mut self, topic: &str) -> Vec<QueueIndex> {
+        let slots = self.by_topic.remove(topic).unwrap_or_default();
+        let removed: Vec<_> = slots.into_iter().flatten().collect();
+        for &index in &removed {
+            let queue = self.get_mut(index);
+            // Nothing is left to write for it.
+            queue.on_file = queue.next;
+            queue.recent = VecDeque::new();
+        }
+        removed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn an_entry_survives_its_bytes(physical: i64, size: i32, tags_code: i64) {
+            let entry = Entry { physical, size, tags_code };
+            prop_assert_eq!(Entry::from_bytes(&entry.to_bytes()), entry);
+        }
+
+        #[test]
+        fn memory_holds_all_that_the_files_lack(
+            start in 0u64..10, steps in prop::collection::vec((0u64..3000, 0u64..3000), 1..8),
+        ) {
+            let mut queues = Queues::default();
+            let index = queues.insert("T", 0, 0, start);
+            let queue = queues.get_mut(index);
+            for (push, write) in steps {
+                for _ in 0..push {
+                    let physical = queue.next as i64;
+                    queue.push(Entry { physical, size: 1, tags_code: 0 });
+                }
+                let (first, bytes) = queue.unwritten(write as usize);
+                prop_assert_eq!(first, queue.on_file);
+                for (n, entry) in bytes.chunks_exact(ENTRY_BYTES).enumerate() {
+                    prop_assert_eq!(Entry::from_bytes(entry).physical as u64, first + n as u64);
+                }
+                queue.written(first + (bytes.len() / ENTRY_BYTES) as u64);
+                for offset in queue.on_file..queue.next {
+                    prop_assert_eq!(queue.recent(offset).unwrap().physical as u64, offset);
+                }
+                prop_assert!(queue.recent(queue.next).is_none());
+                prop_assert!(
+                    queue.next - queue.recent_start()
+                        <= (RECENT_MAX as u64).max(queue.next - queue.on_file)
+                );
+            }
+        }
+    }
+}

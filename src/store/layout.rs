@@ -1,0 +1,104 @@
+//! Where a store's files lie.
+//!
+//! The folder of log 0 is the store's root itself, so that a store with one log
+//! is RocketMQ's own layout; log *k* lies in `shard-<k>/`, which is by itself
+//! such a layout. The number of logs is the number of these folders.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::ShardId;
+
+/// Paths below a store's root.
+#[derive(Clone, Debug)]
+pub struct StoreLayout {
+    root: PathBuf,
+}
+
+impl StoreLayout {
+    /// The layout of the store at `root`.
+    pub fn new(root: impl Into<PathBuf>) -> StoreLayout {
+        StoreLayout { root: root.into() }
+    }
+
+    /// The store's folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Folder of one shard's log.
+    pub fn shard_dir(&self, shard: ShardId) -> PathBuf {
+        match shard.0 {
+            0 => self.root.clone(),
+            k => self.root.join(format!("shard-{k}")),
+        }
+    }
+
+    /// A file of RocketMQ's `config/` folder.
+    pub fn config_file(&self, name: &str) -> PathBuf {
+        self.root.join("config").join(name)
+    }
+
+    /// The file that is there while a broker runs, and after one that did not
+    /// stop cleanly.
+    pub fn abort_file(&self) -> PathBuf {
+        self.root.join("abort")
+    }
+
+    /// Number of logs that the store has; 0 for a store that is yet to be made.
+    ///
+    /// # Errors
+    /// Those of reading the folder, a missing one apart.
+    pub fn logs(&self) -> io::Result<u16> {
+        if !self.root.join("commitlog").is_dir() {
+            return Ok(0);
+        }
+        let mut logs = 1;
+        while self.shard_dir(ShardId(logs)).join("commitlog").is_dir() {
+            logs += 1;
+        }
+        Ok(logs)
+    }
+
+    /// Makes the folders of a store with `logs` logs.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn create(&self, logs: u16) -> io::Result<()> {
+        std::fs::create_dir_all(self.root.join("config"))?;
+        for shard in 0..logs {
+            let dir = self.shard_dir(ShardId(shard));
+            std::fs::create_dir_all(dir.join("consumequeue"))?;
+            std::fs::create_dir_all(dir.join("commitlog"))?;
+        }
+        Ok(())
+    }
+}
+
+/// The folder of a shard's segments.
+pub(super) fn commit_log_dir(shard_dir: &Path) -> PathBuf {
+    shard_dir.join("commitlog")
+}
+
+/// The folder of a shard's ConsumeQueues.
+pub(super) fn consume_queue_root(shard_dir: &Path) -> PathBuf {
+    shard_dir.join("consumequeue")
+}
+
+/// The name of a file that begins at `offset`: 20 digits.
+pub(super) fn file_name(offset: u64) -> String {
+    format!("{offset:020}")
+}
+
+/// The offset that a file's name stands for; `None` for other files.
+pub(super) fn offset_of_name(name: &std::ffi::OsStr) -> Option<u64> {
+    let name = name.to_str()?;
+    (name.len() == 20 && name.bytes().all(|b| b.is_ascii_digit()))
+        .then(|| name.parse().ok())
+        .flatten()
+}
+
+/// Makes a change of a folder's entries durable.
+pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
+    std::fs::File::open(dir)?.sync_all()
+}

@@ -1,0 +1,75 @@
+//! One shard's files: the CommitLog, the ConsumeQueues derived from it, and
+//! what a restart needs.
+//!
+//! ```text
+//! append ─> commit_log (place) ─> tail (bytes outlive the process)
+//!                │                  └─> flush ─> segment files (the device promises)
+//!                └─> consume_queue (entry) ─> queue_files
+//! read   ─> consume_queue ─> tail, or blocks of segment files
+//! start  ─> recovery: tail into segments, log scanned from the checkpoint, queues made to match
+//! ```
+//!
+//! Decisions are synchronous and live on the shard's thread; bytes move in
+//! [`flush`], [`blocks`] and [`queue_files`]. This module knows no socket and
+//! no request.
+
+mod blocks;
+mod checkpoint;
+mod commit_log;
+mod consume_queue;
+mod dispatch;
+mod flush;
+mod io;
+mod json_file;
+mod layout;
+mod lock;
+mod queue_files;
+mod recovery;
+mod segment;
+mod shard_store;
+mod tail;
+
+pub use commit_log::NoRoom;
+pub use consume_queue::{Entry, QueueIndex};
+pub use dispatch::DelayTable;
+pub use flush::{StoreHandle, run_background};
+pub use json_file::{LoadedFrom, load_json, save_json};
+pub use layout::StoreLayout;
+pub use lock::{StoreLock, StoreLockError};
+pub use recovery::{OpenError, RecoveryReport};
+pub use shard_store::{
+    AckLevel, Appended, Fetch, Missing, NewRecord, ShardStore, StoreFigures, StoreSettings,
+};
+
+use std::fmt;
+
+/// Unit of direct I/O, in bytes: what ext4 and XFS want, whatever the device says.
+pub const BLOCK_BYTES: usize = 4096;
+
+/// Bits of a physical offset that count bytes of one log; the shard stands above them.
+pub const POSITION_BITS: u32 = 48;
+
+/// Number of a shard, from 0. Shard *k* owns log *k* of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ShardId(pub u16);
+
+impl ShardId {
+    /// The shard that owns the control state: topics, groups, membership.
+    pub const CONTROL: ShardId = ShardId(0);
+
+    /// The number as an index.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The shard whose log a physical offset lies in.
+    pub const fn of_physical(physical: i64) -> ShardId {
+        ShardId((physical >> POSITION_BITS) as u16)
+    }
+}
+
+impl fmt::Display for ShardId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}

@@ -1,0 +1,535 @@
+//! One shard's store: appends and reads as functions of its state.
+//!
+//! Nothing here waits. What is not in memory is named as [`Missing`]; the
+//! caller has it loaded ([`super::StoreHandle::load`]) and asks again.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use super::blocks::BlockCache;
+use super::commit_log::{CommitLog, NoRoom};
+use super::consume_queue::{Entry, Queue, QueueIndex, Queues};
+use super::dispatch::{DelayTable, is_queued, tags_code};
+use super::queue_files::{self, WriteJob};
+use crate::wire::message::{MAGIC_V1, MAGIC_V2, Parts, Stamp};
+
+/// Bytes that gather before an ASYNC_FLUSH log is written.
+const GATHER_BYTES: u64 = 256 * 1024;
+
+/// Entries loaded at once from a queue's file.
+const CHUNK_ENTRIES: usize = 1024;
+
+/// Loaded chunks that are kept. At the bound all are dropped: they are a read away.
+const CHUNKS_MAX: usize = 256;
+
+/// When a message may be acknowledged, and read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AckLevel {
+    /// ASYNC_FLUSH: its bytes outlive the process.
+    Written,
+    /// SYNC_FLUSH: the device has promised its bytes.
+    Durable,
+}
+
+/// What a shard's store is made with.
+#[derive(Clone, Debug)]
+pub struct StoreSettings {
+    /// Bytes of a segment file, a multiple of 4096.
+    pub segment_bytes: u64,
+    /// Bytes of a ConsumeQueue file, a multiple of 20.
+    pub queue_file_bytes: u64,
+    /// Bytes of the tail file's ring, a power of two.
+    pub tail_bytes: usize,
+    /// Bytes of log blocks cached for lagging readers.
+    pub cache_bytes: usize,
+    /// When a message is acknowledged.
+    pub ack: AckLevel,
+    /// Under ASYNC_FLUSH: time between device flushes, ms.
+    pub flush_interval_ms: u64,
+    /// Delay levels.
+    pub delays: DelayTable,
+}
+
+/// A record to append; its topic and queue id are those of the queue.
+pub type NewRecord<'a> = Parts<'a>;
+
+/// Where a run of records went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// Queue offset of the first record.
+    pub queue_offset: u64,
+    /// Position behind the last byte. Acknowledged when the watermark gets here.
+    pub end: u64,
+}
+
+/// What must be loaded before a read can go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// A chunk of a queue's entries.
+    Entries {
+        /// The queue.
+        queue: QueueIndex,
+        /// First queue offset wanted.
+        first: u64,
+    },
+    /// A block of the log.
+    Block {
+        /// Position of its first byte.
+        position: u64,
+    },
+}
+
+/// Records gathered for an answer, in order.
+#[derive(Debug, Default)]
+pub struct Fetch {
+    pieces: Vec<Bytes>,
+    copied: Vec<u8>,
+    len: usize,
+}
+
+impl Fetch {
+    /// Bytes gathered.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing was gathered.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn copy(&mut self, first: &[u8], second: &[u8]) {
+        self.copied.extend_from_slice(first);
+        self.copied.extend_from_slice(second);
+        self.len += first.len() + second.len();
+    }
+
+    fn slice(&mut self, bytes: Bytes) {
+        if !self.copied.is_empty() {
+            self.pieces.push(std::mem::take(&mut self.copied).into());
+        }
+        self.len += bytes.len();
+        self.pieces.push(bytes);
+    }
+
+    /// The pieces, in order.
+    pub fn into_pieces(mut self) -> Vec<Bytes> {
+        if !self.copied.is_empty() {
+            self.pieces.push(self.copied.into());
+        }
+        self.pieces
+    }
+}
+
+/// Figures of a store since its start.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StoreFigures {
+    /// Messages appended.
+    pub put_messages: u64,
+    /// Bytes appended.
+    pub put_bytes: u64,
+}
+
+struct Chunk {
+    queue: QueueIndex,
+    first: u64,
+    entries: Vec<Entry>,
+}
+
+/// One shard's store.
+pub struct ShardStore {
+    pub(super) log: CommitLog,
+    pub(super) queues: Queues,
+    settings: StoreSettings,
+    blocks: BlockCache,
+    chunks: Vec<Chunk>,
+    /// Entries that become visible when the log is durable up to a position.
+    hidden: VecDeque<(u64, QueueIndex, u64)>,
+    arrivals: Vec<QueueIndex>,
+    dirty: Vec<QueueIndex>,
+    message_timestamp: i64,
+    figures: StoreFigures,
+}
+
+impl ShardStore {
+    pub(super) fn new(
+        log: CommitLog,
+        queues: Queues,
+        settings: StoreSettings,
+        message_timestamp: i64,
+    ) -> ShardStore {
+        let blocks = BlockCache::new(settings.cache_bytes, log.segment_bytes());
+        let mut store = ShardStore {
+            log,
+            queues,
+            settings,
+            blocks,
+            chunks: Vec::new(),
+            hidden: VecDeque::new(),
+            arrivals: Vec::new(),
+            dirty: Vec::new(),
+            message_timestamp,
+            figures: StoreFigures::default(),
+        };
+        // What a recovery entered again is yet to be written.
+        let unwritten: Vec<_> = store
+            .queues
+            .iter_mut()
+            .filter(|(_, queue)| queue.on_file < queue.next)
+            .map(|(index, _)| index)
+            .collect();
+        store.dirty = unwritten;
+        store
+    }
+
+    /// The log.
+    pub fn log(&self) -> &CommitLog {
+        &self.log
+    }
+
+    /// The settings that the store was made with.
+    pub fn settings(&self) -> &StoreSettings {
+        &self.settings
+    }
+
+    /// Figures since the start.
+    pub fn figures(&self) -> StoreFigures {
+        self.figures
+    }
+
+    /// Store time of the newest message, ms since 1970; 0 where none is known.
+    pub fn message_timestamp(&self) -> i64 {
+        self.message_timestamp
+    }
+
+    /// Position up to which messages may be acknowledged and read.
+    pub fn watermark(&self) -> u64 {
+        match self.settings.ack {
+            AckLevel::Written => self.log.written(),
+            AckLevel::Durable => self.log.durable(),
+        }
+    }
+
+    /// A queue, if it is there.
+    pub fn find_queue(&self, topic: &str, queue_id: i32) -> Option<QueueIndex> {
+        self.queues.find(topic, queue_id)
+    }
+
+    /// A queue; made where it is missing. `queue_id` is not negative.
+    pub fn make_queue(&mut self, topic: &str, queue_id: i32) -> QueueIndex {
+        match self.queues.find(topic, queue_id) {
+            Some(index) => index,
+            None => self.queues.insert(topic, queue_id, 0, 0),
+        }
+    }
+
+    /// The state of a queue.
+    pub fn queue(&self, index: QueueIndex) -> &Queue {
+        self.queues.get(index)
+    }
+
+    /// The queues of a topic.
+    pub fn queues_of(&self, topic: &str) -> impl Iterator<Item = &Queue> {
+        let indexes = self.queues.of_topic(topic);
+        indexes.map(|index| self.queues.get(index))
+    }
+
+    /// All queues that have or had messages: topic and queue number.
+    pub fn queue_names(&self) -> Vec<(String, i32)> {
+        let mut names = Vec::new();
+        for (topic, queues) in self.queues.topics() {
+            for index in queues {
+                let queue = self.queues.get(index);
+                if queue.next > 0 {
+                    names.push((topic.to_string(), queue.queue_id));
+                }
+            }
+        }
+        names
+    }
+
+    /// Removes the queues of a topic. The caller removes their files.
+    pub fn remove_topic(&mut self, topic: &str) -> Vec<QueueIndex> {
+        self.queues.remove(topic)
+    }
+
+    /// Appends records to a queue, one behind the other, and pushes the physical
+    /// offset of each to `physical`.
+    ///
+    /// # Errors
+    /// [`NoRoom`]; nothing has changed then.
+    pub fn append(
+        &mut self,
+        index: QueueIndex,
+        records: &[NewRecord<'_>],
+        now_ms: i64,
+        physical: &mut Vec<i64>,
+    ) -> Result<Appended, NoRoom> {
+        let total: usize = records.iter().map(Parts::record_len).sum();
+        let mut at = self.log.reserve(total)?;
+        let queue = self.queues.get_mut(index);
+        let first = queue.next;
+        let was_clean = queue.on_file == queue.next;
+        for record in records {
+            let len = record.record_len();
+            let queued = is_queued(record.sys_flag);
+            let stamp = Stamp {
+                queue_offset: if queued { queue.next as i64 } else { 0 },
+                physical_offset: self.log.physical(at),
+                store_timestamp: now_ms,
+            };
+            let mut piece_at = at;
+            record.write(&stamp, |piece| {
+                self.log.put(piece_at, piece);
+                piece_at += piece.len() as u64;
+            });
+            debug_assert_eq!(piece_at, at + len as u64);
+            physical.push(stamp.physical_offset);
+            if queued {
+                let delays = &self.settings.delays;
+                queue.push(Entry {
+                    physical: stamp.physical_offset,
+                    size: len as i32,
+                    tags_code: tags_code(delays, record.topic, record.properties, now_ms),
+                });
+            }
+            at += len as u64;
+        }
+        self.log.advance(total as u64);
+        self.message_timestamp = now_ms;
+        self.figures.put_messages += records.len() as u64;
+        self.figures.put_bytes += total as u64;
+        if was_clean && queue.on_file < queue.next {
+            self.dirty.push(index);
+        }
+        let next = queue.next;
+        match self.settings.ack {
+            AckLevel::Written => self.show(index, next),
+            AckLevel::Durable => self.hidden.push_back((at, index, next)),
+        }
+        Ok(Appended {
+            queue_offset: first,
+            end: at,
+        })
+    }
+
+    fn show(&mut self, index: QueueIndex, next: u64) {
+        self.queues.get_mut(index).visible = next;
+        if self.arrivals.last() != Some(&index) {
+            self.arrivals.push(index);
+        }
+    }
+
+    /// Shows to readers what the watermark has passed.
+    pub(super) fn show_durable(&mut self) {
+        let watermark = self.watermark();
+        while let Some(&(end, index, next)) = self.hidden.front() {
+            if end > watermark {
+                break;
+            }
+            self.hidden.pop_front();
+            self.show(index, next);
+        }
+    }
+
+    /// Takes the queues that readers see more of than at the last call. A queue
+    /// may be named more than once.
+    pub fn take_arrivals(&mut self) -> Vec<QueueIndex> {
+        std::mem::take(&mut self.arrivals)
+    }
+
+    /// Whether enough has gathered for a write.
+    pub(super) fn is_gathered(&self) -> bool {
+        self.settings.ack == AckLevel::Durable
+            || self.log.written() - self.log.flushed() >= GATHER_BYTES
+    }
+
+    /// Reads up to `max` visible entries from queue offset `from` on.
+    ///
+    /// # Errors
+    /// [`Missing`], with nothing put out.
+    pub fn entries(
+        &mut self,
+        index: QueueIndex,
+        from: u64,
+        max: usize,
+        out: &mut Vec<Entry>,
+    ) -> Result<(), Missing> {
+        let queue = self.queues.get(index);
+        let end = queue.visible.min(from.saturating_add(max as u64));
+        let mut at = from;
+        while at < end {
+            if at >= queue.recent_start() {
+                out.extend((at..end).filter_map(|offset| queue.recent(offset)));
+                return Ok(());
+            }
+            let chunk = self.chunks.iter().find(|chunk| {
+                chunk.queue == index
+                    && (chunk.first..chunk.first + chunk.entries.len() as u64).contains(&at)
+            });
+            let Some(chunk) = chunk else {
+                if at > from {
+                    // A shorter answer is an answer: the rest is asked for next.
+                    return Ok(());
+                }
+                return Err(Missing::Entries {
+                    queue: index,
+                    first: at,
+                });
+            };
+            let skip = (at - chunk.first) as usize;
+            let take = (end - at) as usize;
+            let before = out.len();
+            out.extend(chunk.entries.iter().skip(skip).take(take));
+            at += (out.len() - before) as u64;
+        }
+        Ok(())
+    }
+
+    /// What to read for a missing chunk: the queue's folder and the file size.
+    pub(super) fn chunk_source(
+        &self,
+        dir: &std::path::Path,
+        index: QueueIndex,
+    ) -> (std::path::PathBuf, u64, usize) {
+        let queue = self.queues.get(index);
+        (
+            queue_files::dir(dir, &queue.topic, queue.queue_id),
+            self.settings.queue_file_bytes,
+            CHUNK_ENTRIES,
+        )
+    }
+
+    /// Keeps a chunk that was read.
+    pub(super) fn insert_chunk(&mut self, queue: QueueIndex, first: u64, entries: Vec<Entry>) {
+        if self.chunks.len() >= CHUNKS_MAX {
+            self.chunks.clear();
+        }
+        // One chunk a queue: readers move on.
+        self.chunks.retain(|chunk| chunk.queue != queue);
+        self.chunks.push(Chunk {
+            queue,
+            first,
+            entries,
+        });
+    }
+
+    /// Keeps a block that was read.
+    pub(super) fn insert_block(&mut self, position: u64, bytes: Bytes) {
+        self.blocks.insert(position, bytes);
+    }
+
+    /// Adds the record of an entry to `out`. `false` where there is no record
+    /// (any more, or ever): the reader passes over the entry.
+    ///
+    /// # Errors
+    /// [`Missing`], with nothing added.
+    pub fn fetch(&mut self, entry: &Entry, out: &mut Fetch) -> Result<bool, Missing> {
+        let Some(position) = self.log.position(entry.physical) else {
+            return Ok(false);
+        };
+        let len = entry.size as usize;
+        let end = position.saturating_add(len as u64);
+        if entry.size <= 8 || position < self.log.min() || end > self.watermark() {
+            return Ok(false);
+        }
+        if let Some((first, second)) = self.log.in_ring(position, len) {
+            let mut head = [0; 8];
+            for (to, from) in head.iter_mut().zip(first.iter().chain(second)) {
+                *to = *from;
+            }
+            let valid = is_head_of(&head, entry.size);
+            if valid {
+                out.copy(first, second);
+            }
+            return Ok(valid);
+        }
+        let mut head = Vec::new();
+        self.blocks
+            .slices(position, 8, |bytes| head.extend_from_slice(&bytes))
+            .map_err(|position| Missing::Block { position })?;
+        if !is_head_of(&head, entry.size) {
+            return Ok(false);
+        }
+        self.blocks
+            .slices(position, len, |bytes| out.slice(bytes))
+            .map_err(|position| Missing::Block { position })?;
+        Ok(true)
+    }
+
+    /// The 8 bytes that begin the record at a physical offset say how long it
+    /// is. `None` where no record begins there.
+    ///
+    /// # Errors
+    /// [`Missing`].
+    pub fn record_len(&mut self, physical: i64) -> Result<Option<i32>, Missing> {
+        let Some(position) = self.log.position(physical) else {
+            return Ok(None);
+        };
+        if position < self.log.min() || position + 8 > self.watermark() {
+            return Ok(None);
+        }
+        let mut head = Vec::with_capacity(8);
+        if let Some((first, second)) = self.log.in_ring(position, 8) {
+            head.extend_from_slice(first);
+            head.extend_from_slice(second);
+        } else {
+            self.blocks
+                .slices(position, 8, |bytes| head.extend_from_slice(&bytes))
+                .map_err(|position| Missing::Block { position })?;
+        }
+        let size = i32::from_be_bytes([head[0], head[1], head[2], head[3]]);
+        Ok(is_head_of(&head, size).then_some(size))
+    }
+
+    /// Takes the entries that queue files lack as write jobs of about `bytes_max`
+    /// bytes in all. With `all` taken, the files then hold all entries of
+    /// messages in front of the returned position.
+    pub(super) fn take_queue_writes(
+        &mut self,
+        dir: &std::path::Path,
+        bytes_max: usize,
+    ) -> (Vec<(QueueIndex, WriteJob)>, u64, bool) {
+        let written = self.log.written();
+        let mut jobs = Vec::new();
+        let mut bytes_taken = 0;
+        let mut later = Vec::new();
+        for index in std::mem::take(&mut self.dirty) {
+            let queue = self.queues.get(index);
+            if bytes_taken >= bytes_max {
+                later.push(index);
+                continue;
+            }
+            let (first, bytes) = queue.unwritten(usize::MAX);
+            if bytes.is_empty() {
+                continue;
+            }
+            bytes_taken += bytes.len();
+            let dir = queue_files::dir(dir, &queue.topic, queue.queue_id);
+            jobs.push((index, WriteJob { dir, first, bytes }));
+        }
+        let all = later.is_empty();
+        self.dirty = later;
+        (jobs, written, all)
+    }
+
+    /// The files hold a queue's entries below `end`, or, after a failed write,
+    /// what they held before.
+    pub(super) fn queue_written(&mut self, index: QueueIndex, end: Option<u64>) {
+        let queue = self.queues.get_mut(index);
+        if let Some(end) = end {
+            if end <= queue.next {
+                queue.written(end);
+            }
+        }
+        if queue.on_file < queue.next {
+            self.dirty.push(index);
+        }
+    }
+}
+
+fn is_head_of(head: &[u8], size: i32) -> bool {
+    let magic = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
+    head[..4] == size.to_be_bytes() && (magic == MAGIC_V1 || magic == MAGIC_V2)
+}
