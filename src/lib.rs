@@ -2,6 +2,7 @@
 
 pub mod broker;
 pub mod config;
+pub mod probe;
 pub mod server;
 pub mod shard;
 pub mod wire;

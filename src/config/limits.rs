@@ -29,6 +29,10 @@ pub const TRANSFER_COUNT_MAX: u32 = 65_536;
 /// Block that direct I/O is aligned to, in bytes.
 pub const BLOCK_BYTES: u64 = 4096;
 
+/// Memory of one shard for direct I/O, in bytes: registered with each of its three rings and
+/// thus never paged out. When it is used up, buffers come from the heap and cost more.
+pub const IO_MEMORY_BYTES: usize = 16 * 1024 * 1024;
+
 /// Smallest CommitLog segment, in bytes.
 pub const SEGMENT_BYTES_MIN: u64 = 1024 * 1024;
 

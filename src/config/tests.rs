@@ -328,6 +328,8 @@ fn every_run_time_key_takes_its_present_value() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn no_request_breaks_the_settings(text in "(?s).{0,200}|[a-zA-Z]{1,20}=[ -~]{0,20}") {
         let _ = Settings::default().update(&text);
