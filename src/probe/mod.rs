@@ -1,0 +1,301 @@
+//! Asks the machine, before anything is started, for what RingMQ needs of it.
+//!
+//! What is missing is named together with the way to get it, all of it at once, instead of the
+//! panic or the bare error number that a ring gives halfway through the start. Runs on the main
+//! thread, once.
+
+mod machine;
+mod ring;
+mod store;
+
+pub use machine::Kernel;
+pub use ring::{KERNEL_MIN, RingError};
+pub use store::{DirectIo, direct_io};
+
+use crate::config::limits::{BLOCK_BYTES, FILES_BESIDE_CONNECTIONS, IO_MEMORY_BYTES};
+use std::path::{Path, PathBuf};
+use std::{fmt, io};
+
+/// Smallest limit of locked memory with which an executor starts, in bytes
+/// (`Reactor::new` of glommio, whatever the capabilities of the process).
+pub const MEMLOCK_BYTES_MIN: u64 = 512 * 1024;
+
+/// Rings of one executor that register its I/O memory each.
+const RINGS_PER_SHARD: u64 = 3;
+
+/// What is going to be started.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<'a> {
+    /// Folder of the store; `None` for a nameserver, which has none.
+    pub store: Option<&'a Path>,
+    /// Executors.
+    pub shards: u16,
+    /// Connections, at most.
+    pub connections_max: u32,
+}
+
+/// What the machine has. Everything needed is there.
+#[derive(Debug)]
+pub struct Report {
+    /// The running kernel.
+    pub kernel: Kernel,
+    /// Limit of locked memory after it was raised as far as allowed, in bytes.
+    pub memlock_bytes: u64,
+    /// Limit of open files after it was raised as far as allowed.
+    pub files: u64,
+    /// How the store's file system does direct I/O; `None` without a store.
+    pub direct_io: Option<DirectIo>,
+    /// What would be better otherwise. RingMQ runs without.
+    pub advice: Vec<Advice>,
+}
+
+/// Something needed that the machine does not have, and how to get it.
+#[derive(Debug)]
+pub enum Missing {
+    /// The kernel is older than [`KERNEL_MIN`].
+    Kernel(Kernel),
+    /// No ring can be made.
+    Ring(RingError),
+    /// The kernel's rings lack these operations.
+    Operations(Vec<&'static str>),
+    /// The limit of locked memory, in bytes, is below [`MEMLOCK_BYTES_MIN`].
+    Memlock(u64),
+    /// The store's folder cannot be used.
+    Store {
+        /// The folder.
+        path: PathBuf,
+        /// What was tried there.
+        doing: &'static str,
+        /// Why it failed.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Missing::Kernel(kernel) => write!(
+                f,
+                "Linux {kernel} is older than {KERNEL_MIN}: its io_uring lacks what is needed; \
+                 update the kernel (of the host, if this is a container)"
+            ),
+            Missing::Ring(error) => error.fmt(f),
+            Missing::Operations(names) => write!(
+                f,
+                "io_uring of this kernel lacks {}: update the kernel, or lift the restriction \
+                 that hides them",
+                names.join(", ")
+            ),
+            Missing::Memlock(bytes) => write!(
+                f,
+                "{} KiB of memory may be locked and {} KiB are needed: `ulimit -l unlimited`, \
+                 LimitMEMLOCK=infinity (systemd), or --ulimit memlock=-1 (docker)",
+                bytes / 1024,
+                MEMLOCK_BYTES_MIN / 1024
+            ),
+            Missing::Store { path, doing, error } => write!(
+                f,
+                "cannot {doing} the store's folder {}: {error}; name another with --store, or \
+                 give this user the right to write there",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Missing {}
+
+/// Something that would be better otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// Rings interrupt other cores on every completion: kernel before 5.19.
+    NoTaskrun(Kernel),
+    /// The I/O memory cannot be registered with the rings: bytes that may be locked, and bytes
+    /// needed.
+    UnregisteredMemory(u64, u64),
+    /// Fewer files may be open than connections are allowed: files, and files needed.
+    FewFiles(u64, u64),
+    /// The store is written through the page cache, because of this.
+    NoDirectIo(String),
+}
+
+impl fmt::Display for Advice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Advice::NoTaskrun(kernel) => write!(
+                f,
+                "Linux {kernel} is older than 5.19: busy shards interrupt each other more than \
+                 they need to"
+            ),
+            Advice::UnregisteredMemory(have, need) => write!(
+                f,
+                "{} KiB of memory may be locked; with {} KiB disk writes would cost less \
+                 processor time (LimitMEMLOCK, ulimit -l)",
+                have / 1024,
+                need / 1024
+            ),
+            Advice::FewFiles(have, need) => write!(
+                f,
+                "{have} files may be open, and connectionsMax asks for {need}: connections above \
+                 that are refused (LimitNOFILE, ulimit -n)"
+            ),
+            Advice::NoDirectIo(reason) => write!(
+                f,
+                "the store is written through the page cache: {reason}; expect longer pauses \
+                 under load"
+            ),
+        }
+    }
+}
+
+/// Checks everything, makes the store's folder, and raises the limits of locked memory and
+/// open files as far as this user may. Everything that is missing is returned, not only the
+/// first.
+pub fn run(plan: &Plan<'_>) -> Result<Report, Vec<Missing>> {
+    let mut missing = Vec::new();
+    let kernel = Kernel::running();
+    let memory = machine::raise_memlock();
+    let files = machine::raise_files(files_needed(plan));
+    if kernel < KERNEL_MIN {
+        missing.push(Missing::Kernel(kernel));
+    } else {
+        match ring::operations_missing() {
+            Ok(names) if names.is_empty() => {}
+            Ok(names) => missing.push(Missing::Operations(names)),
+            Err(error) => missing.push(Missing::Ring(error)),
+        }
+    }
+    if memory < MEMLOCK_BYTES_MIN {
+        missing.push(Missing::Memlock(memory));
+    }
+    let direct_io = match plan.store.map(store::prepare).transpose() {
+        Ok(direct_io) => direct_io,
+        Err(error) => {
+            missing.push(error);
+            None
+        }
+    };
+    if !missing.is_empty() {
+        return Err(missing);
+    }
+    let locks_freely = machine::may_lock_memory();
+    Ok(Report {
+        advice: advise(
+            plan,
+            kernel,
+            memory,
+            locks_freely,
+            files,
+            direct_io.as_ref(),
+        ),
+        kernel,
+        memlock_bytes: memory,
+        files,
+        direct_io,
+    })
+}
+
+fn files_needed(plan: &Plan<'_>) -> u64 {
+    u64::from(plan.connections_max) + FILES_BESIDE_CONNECTIONS
+}
+
+fn advise(
+    plan: &Plan<'_>,
+    kernel: Kernel,
+    memlock_bytes: u64,
+    locks_freely: bool,
+    files: u64,
+    direct_io: Option<&DirectIo>,
+) -> Vec<Advice> {
+    let mut advice = Vec::new();
+    if kernel
+        < (Kernel {
+            major: 5,
+            minor: 19,
+        })
+    {
+        advice.push(Advice::NoTaskrun(kernel));
+    }
+    let registered = u64::from(plan.shards) * RINGS_PER_SHARD * IO_MEMORY_BYTES as u64;
+    if memlock_bytes < registered && !locks_freely {
+        advice.push(Advice::UnregisteredMemory(memlock_bytes, registered));
+    }
+    if files < files_needed(plan) {
+        advice.push(Advice::FewFiles(files, files_needed(plan)));
+    }
+    if let Some(DirectIo::Unsupported(reason)) = direct_io {
+        advice.push(Advice::NoDirectIo(reason.clone()));
+    }
+    advice
+}
+
+const _: () = assert!(IO_MEMORY_BYTES as u64 >= BLOCK_BYTES);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAN: Plan<'static> = Plan {
+        store: None,
+        shards: 2,
+        connections_max: 100,
+    };
+
+    fn kernel(text: &str) -> Kernel {
+        Kernel::parse(text).expect("a version")
+    }
+
+    #[test]
+    fn a_good_machine_gets_no_advice() {
+        let direct = DirectIo::Aligned(512);
+        let all = advise(
+            &PLAN,
+            kernel("6.1.0"),
+            u64::MAX,
+            false,
+            1 << 20,
+            Some(&direct),
+        );
+        assert_eq!(all, []);
+    }
+
+    #[test]
+    fn memory_is_no_matter_to_whoever_may_lock_it() {
+        let advice = |free| advise(&PLAN, kernel("6.1.0"), 8 << 20, free, 1 << 20, None);
+        assert_eq!(advice(true), []);
+        let need = 2 * RINGS_PER_SHARD * IO_MEMORY_BYTES as u64;
+        assert_eq!(advice(false), [Advice::UnregisteredMemory(8 << 20, need)]);
+    }
+
+    #[test]
+    fn what_is_worse_is_named_and_does_not_stop_the_start() {
+        let direct = DirectIo::Unsupported("tmpfs".to_owned());
+        let all = advise(&PLAN, kernel("5.10"), u64::MAX, true, 1024, Some(&direct));
+        let text: Vec<String> = all.iter().map(Advice::to_string).collect();
+        assert!(text[0].starts_with("Linux 5.10 is older than 5.19"));
+        assert!(text[1].starts_with("1024 files may be open, and connectionsMax asks for 4196"));
+        assert!(text[2].contains("page cache: tmpfs"));
+    }
+
+    #[test]
+    fn what_is_missing_comes_with_a_remedy() {
+        let old = Missing::Kernel(kernel("4.18.0-553.el8"));
+        assert!(old.to_string().starts_with("Linux 4.18 is older than 5.8"));
+        let memory = Missing::Memlock(64 * 1024).to_string();
+        assert!(memory.starts_with("64 KiB") && memory.contains("LimitMEMLOCK"));
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_named() {
+        let plan = Plan {
+            store: Some(Path::new("/proc/ringmq")),
+            ..PLAN
+        };
+        let missing = run(&plan).expect_err("nothing can be made there");
+        let text = missing[missing.len() - 1].to_string();
+        assert!(
+            text.starts_with("cannot create the store's folder /proc/ringmq"),
+            "{text}"
+        );
+    }
+}
