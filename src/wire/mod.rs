@@ -10,6 +10,7 @@ pub mod command;
 pub mod frame;
 pub mod header;
 pub mod java_hash;
+pub mod names;
 
 mod header_binary;
 mod header_json;
