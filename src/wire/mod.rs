@@ -16,6 +16,7 @@ pub mod message;
 pub mod properties;
 pub mod pull_header;
 pub mod send_header;
+pub mod names;
 
 mod header_binary;
 mod header_json;
