@@ -22,6 +22,8 @@ pub mod clients;
 pub mod consumer_group;
 pub mod groups;
 pub mod limits;
+pub mod locks;
+pub mod offsets;
 pub mod settings;
 pub mod topics;
 pub mod view;
@@ -31,6 +33,7 @@ use std::sync::Arc;
 
 use clients::{Changes, Client, ClientError, ClientTable};
 use groups::GroupTable;
+use locks::LockTable;
 use settings::ControlSettings;
 use topics::TopicTable;
 use view::{Effects, GroupChange, GroupView};
@@ -59,6 +62,8 @@ pub struct Control {
     pub groups: GroupTable,
     /// Live clients.
     pub clients: ClientTable,
+    /// Queues locked by ordered consumers.
+    pub locks: LockTable,
 }
 
 impl Control {
@@ -68,6 +73,7 @@ impl Control {
             topics: TopicTable::new(settings),
             groups: GroupTable::new(),
             clients: ClientTable::default(),
+            locks: LockTable::default(),
         }
     }
 
@@ -233,6 +239,7 @@ impl Control {
         let mut changes = Changes::default();
         self.clients
             .expire(now_ms, settings.client_expiry_ms, &mut changes);
+        self.locks.expire(now_ms);
         let mut effects = Effects::default();
         self.finish(changes, settings, &mut effects);
         effects
@@ -240,6 +247,9 @@ impl Control {
 
     /// Turns changes of membership into what must be done about them.
     fn finish(&mut self, changes: Changes, settings: &ControlSettings, effects: &mut Effects) {
+        for (group, client) in &changes.gone {
+            self.locks.release(group, client);
+        }
         effects.warnings.extend(changes.warnings);
         effects
             .groups
