@@ -69,3 +69,8 @@ pub fn spawn(task: impl Future<Output = ()> + 'static) {
 pub async fn sleep(time: Duration) {
     glommio::timer::sleep(time).await;
 }
+
+/// Lets every task that is ready run before this one goes on.
+pub async fn next_turn() {
+    futures_lite::future::yield_now().await;
+}

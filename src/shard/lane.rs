@@ -143,10 +143,12 @@ async fn hand_over<S: Service>(
         while let Some(message) = pending.take() {
             pending = service.message(from, message);
             if pending.is_some() {
+                service.turn_end();
                 service.room().wait().await;
                 began = std::time::Instant::now();
             }
         }
     }
+    service.turn_end();
     shard.end_turn(began, "messages of another shard", 0);
 }

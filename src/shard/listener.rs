@@ -190,6 +190,7 @@ impl<S: Service> Reader<S> {
         partial: &Partial<'_>,
         outcome: Result<Flow, ()>,
     ) -> bool {
+        self.service.turn_end();
         if let Some(conn) = self.shard.conns.borrow_mut().get_mut(id) {
             conn.in_turn = false;
             conn.frame_since = match (partial.bytes.is_empty(), outcome) {

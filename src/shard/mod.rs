@@ -25,7 +25,7 @@ use bytes::Bytes;
 pub use crate::local_event::LocalEvent;
 pub use crate::store::ShardId;
 pub use conn::ConnLimits;
-pub use executor::{allowed_cpus, sleep, spawn, spawn_executor};
+pub use executor::{allowed_cpus, next_turn, sleep, spawn, spawn_executor};
 pub use ids::ConnId;
 pub use lane::{LaneEnds, LaneKind, mesh};
 pub use listener::{bind, serve};
@@ -65,6 +65,10 @@ pub trait Service: 'static {
     /// One message from another shard. Given back when there is no room for it
     /// now: it comes again after [`Service::room`], and its lane waits.
     fn message(&self, from: ShardId, message: Self::Message) -> Option<Self::Message>;
+
+    /// A turn is over: what its frames or messages caused is done now, before
+    /// answers are written.
+    fn turn_end(&self);
 
     /// Notified when there is room again.
     fn room(&self) -> &LocalEvent;

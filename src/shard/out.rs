@@ -9,6 +9,9 @@ use bytes::Bytes;
 /// Pieces that one system call takes.
 const PIECES_PER_WRITE: usize = 64;
 
+/// Pieces up to this size are copied: cheaper than one more piece to write.
+const COPY_BYTES_MAX: usize = 2048;
+
 /// Answers in order: small ones one behind the other in a buffer, large bodies as
 /// references to where they lie.
 #[derive(Debug, Default)]
@@ -42,6 +45,16 @@ impl OutQueue {
         self.seal();
         self.bytes += piece.len();
         self.pieces.push_back(piece);
+    }
+
+    /// Appends a piece: copied where it is small, so that small answers share one
+    /// system call's buffer.
+    pub fn push_or_copy(&mut self, piece: Bytes) {
+        if piece.len() <= COPY_BYTES_MAX {
+            self.buffer.extend_from_slice(&piece);
+        } else {
+            self.push(piece);
+        }
     }
 
     fn seal(&mut self) {

@@ -31,7 +31,7 @@ mod tail;
 
 pub use commit_log::NoRoom;
 pub use consume_queue::{Entry, QueueIndex};
-pub use dispatch::DelayTable;
+pub use dispatch::{DelayTable, SCHEDULE_TOPIC, delay_level};
 pub use flush::{StoreHandle, run_background};
 pub use json_file::{LoadedFrom, load_json, save_json};
 pub use layout::StoreLayout;

@@ -19,19 +19,22 @@ final class Delay {
         c.collect(consumer, topic, "*", inbox);
         Case.awaitAssigned(consumer, topic, 2);
         List<Message> sent = new ArrayList<>();
-        List<Long> sentAt = new ArrayList<>();
+        List<Long> sentFrom = new ArrayList<>();
+        List<Long> sentUntil = new ArrayList<>();
         for (int i = 0; i < 20; i++) {
             Message message = Case.message(topic, "tag", i);
             message.setDelayTimeLevel(i % 4);
-            sentAt.add(System.currentTimeMillis());
+            sentFrom.add(System.currentTimeMillis());
             Case.send(message);
+            sentUntil.add(System.currentTimeMillis());
             sent.add(message);
         }
         inbox.expectExactly(sent, 20);
         for (int i = 0; i < sent.size(); i++) {
-            long delay = inbox.copies(sent.get(i)).get(0).atMillis - sentAt.get(i);
+            long at = inbox.copies(sent.get(i)).get(0).atMillis;
             long due = LEVEL_SECONDS[i % 4] * 1000L;
-            Check.between("milliseconds until a message of level " + i % 4 + " arrives", due, due + 2000, delay);
+            Check.that(at - sentFrom.get(i) >= due, "a message of level " + i % 4 + " arrived after " + (at - sentFrom.get(i)) + " ms");
+            Check.between("milliseconds until a message of level " + i % 4 + " arrives", 0, due + 2000, at - sentUntil.get(i));
         }
     }
 }

@@ -4,16 +4,15 @@ package interop;
 public final class Main {
     public static void main(String[] args) throws Exception {
         Suite suite = new Suite(args[0], args[2]);
-        if (args[1].equals("roundtrip")) {
-            suite.run("roundtrip", Roundtrip::run);
-        } else {
+        suite.run("roundtrip", Roundtrip::run);
+        if (args[1].equals("all")) {
             RetryAndDlq.add(suite);
             Delay.add(suite);
             Rebalance.add(suite);
             PushConsumers.add(suite);
             LitePull.add(suite);
             Producers.add(suite);
-            suite.run(12);
+            suite.run(10);
             Restart.run(suite, "restart");
             Restart.run(suite, "kill9");
         }

@@ -1,0 +1,95 @@
+//! Acknowledgements that wait for the device (SYNC_FLUSH).
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::BrokerShard;
+use super::message::ReplyTo;
+use super::reply::SendReply;
+use crate::store::Appended;
+use crate::wire::codes::response;
+
+struct Ack {
+    end: u64,
+    since: Instant,
+    to: ReplyTo,
+    queue_id: i32,
+    queue_offset: u64,
+    physical: Vec<i64>,
+}
+
+/// Answers in the order of the log. As many as messages under way: bounded by
+/// what the tail file takes before the device must take it.
+#[derive(Default)]
+pub(super) struct Acks {
+    waiting: VecDeque<Ack>,
+}
+
+impl Acks {
+    pub fn push(&mut self, to: ReplyTo, queue_id: i32, appended: Appended, physical: &[i64]) {
+        self.waiting.push_back(Ack {
+            end: appended.end,
+            since: Instant::now(),
+            to,
+            queue_id,
+            queue_offset: appended.queue_offset,
+            physical: physical.to_vec(),
+        });
+    }
+
+    fn pop(&mut self, watermark: u64) -> Option<Ack> {
+        let reached = self.waiting.front()?.end <= watermark;
+        reached.then(|| self.waiting.pop_front()).flatten()
+    }
+
+    fn pop_late(&mut self, limit: Duration) -> Option<Ack> {
+        let late = self.waiting.front()?.since.elapsed() > limit;
+        late.then(|| self.waiting.pop_front()).flatten()
+    }
+}
+
+impl BrokerShard {
+    /// Answers the sends that the watermark has reached.
+    pub(super) fn release_acks(&self) {
+        let (watermark, failure) = self.store.with(|store| {
+            let failure = store.log().failure().map(str::to_owned);
+            (store.watermark(), failure)
+        });
+        if let Some(why) = failure {
+            // What waits is in the tail, but the device will never promise it.
+            while let Some(ack) = self.acks.borrow_mut().pop(u64::MAX) {
+                self.refuse(&ack.to, response::SERVICE_NOT_AVAILABLE, why.as_str());
+            }
+            return;
+        }
+        loop {
+            let ack = self.acks.borrow_mut().pop(watermark);
+            match ack {
+                Some(ack) => self.answer(&ack, response::SUCCESS),
+                None => return,
+            }
+        }
+    }
+
+    /// Answers the sends that have waited longer than `syncFlushTimeout`: they are
+    /// stored, but not yet promised.
+    pub(super) fn expire_acks(&self) {
+        let limit = Duration::from_millis(self.settings.borrow().sync_flush_timeout_ms);
+        loop {
+            let ack = self.acks.borrow_mut().pop_late(limit);
+            match ack {
+                Some(ack) => self.answer(&ack, response::FLUSH_DISK_TIMEOUT),
+                None => return,
+            }
+        }
+    }
+
+    fn answer(&self, ack: &Ack, code: i32) {
+        let reply = SendReply {
+            queue_id: ack.queue_id,
+            queue_offset: ack.queue_offset,
+            physical: &ack.physical,
+        };
+        self.reply_to_send(&ack.to, code, &reply);
+    }
+}
