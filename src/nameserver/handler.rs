@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::wire::body::json;
-use crate::wire::body::route::{self, BrokerMemberGroupBody, TopicList, TopicRouteData};
+use crate::wire::body::route::{BrokerMemberGroupBody, TopicList, TopicRouteData};
 use crate::wire::body::topic::{DataVersion, perm};
 use crate::wire::codes::{request as code, response};
 use crate::wire::command::{Request, Response};
@@ -11,7 +11,7 @@ use crate::wire::frame::FRAME_BYTES_MAX;
 
 use super::config::ConfigError;
 use super::kv::ORDER_TOPIC_CONFIG;
-use super::registration::{Registration, broker_key};
+use super::registration::{Registration, broker_key, check_queues};
 use super::routes::TOPICS_MAX;
 use super::{NAME_BYTES_MAX, Nameserver, TOPIC_BYTES_MAX, check_name, refusal, shown};
 
@@ -44,7 +44,7 @@ impl Nameserver {
             code::UNREGISTER_BROKER => self.unregister_broker(conn, request),
             code::BROKER_HEARTBEAT => self.heartbeat(conn, request, now_ms),
             code::QUERY_DATA_VERSION => self.query_data_version(conn, request, now_ms),
-            code::GET_BROKER_CLUSTER_INFO => list(route::encode(&self.routes.cluster_info())),
+            code::GET_BROKER_CLUSTER_INFO => list(json::encode(&self.routes.cluster_info())),
             code::GET_BROKER_MEMBER_GROUP => self.member_group(request),
             code::GET_ALL_TOPIC_LIST_FROM_NAMESERVER => self.all_topics(),
             code::GET_TOPICS_BY_CLUSTER => self.topics_by_cluster(request),
@@ -117,23 +117,21 @@ impl Nameserver {
     }
 
     fn heartbeat(&mut self, conn: u64, request: &Request, now_ms: u64) -> Answer {
-        self.liveness.age(conn);
-        self.liveness.touch(&broker_key(request)?, now_ms);
+        self.liveness.touch(&broker_key(request)?, conn, now_ms);
         Ok(Response::ok())
     }
 
     fn query_data_version(&mut self, conn: u64, request: &Request, now_ms: u64) -> Answer {
-        self.liveness.age(conn);
         let key = broker_key(request)?;
         let theirs: DataVersion = json::parse(&request.body)
             .map_err(|error| refusal(format!("data version: {error}")))?;
-        self.liveness.touch(&key, now_ms);
+        self.liveness.touch(&key, conn, now_ms);
         let ours = self.liveness.get(&key).map(|live| live.version);
         let answer = Response::ok().with("changed", ours != Some(theirs));
         Ok(match ours {
             None => answer,
             Some(ours) => Response {
-                body: route::encode(&ours).into(),
+                body: json::encode(&ours).into(),
                 ..answer
             },
         })
@@ -144,7 +142,7 @@ impl Nameserver {
         let broker = request.str("brokerName")?;
         check_name("clusterName", cluster, NAME_BYTES_MAX)?;
         check_name("brokerName", broker, NAME_BYTES_MAX)?;
-        Ok(Response::body(route::encode(&BrokerMemberGroupBody {
+        Ok(Response::body(json::encode(&BrokerMemberGroupBody {
             broker_member_group: self.routes.member_group(cluster, broker),
         })))
     }
@@ -221,6 +219,9 @@ impl Nameserver {
             return Err(refusal(format!(
                 "{TOPICS_MAX} topics, the limit, are registered"
             )));
+        }
+        for q in &queues {
+            check_queues(q.read_queue_nums, q.write_queue_nums)?;
         }
         let unknown = queues
             .iter()

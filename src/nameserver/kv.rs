@@ -54,9 +54,7 @@ impl Kv {
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = String::new();
-        json::write_value(&mut out, &self.file);
-        out.into_bytes()
+        json::encode(&self.file)
     }
 
     /// Whether there was a change since the last call.
@@ -72,7 +70,7 @@ impl Kv {
     /// All pairs of a namespace as JSON.
     pub fn list(&self, namespace: &str) -> Option<Vec<u8>> {
         let table = self.file.config_table.get(namespace)?.clone();
-        Some(crate::wire::body::route::encode(&KVTable { table }))
+        Some(json::encode(&KVTable { table }))
     }
 
     pub fn put(&mut self, namespace: &str, key: &str, value: &str) -> Result<(), Response> {

@@ -33,9 +33,11 @@ impl Key {
 #[derive(Clone, Debug)]
 pub(super) struct Live {
     pub id: i64,
-    /// Connection of the last registration, and its age: smaller is older.
+    /// The newest connection it has spoken on, and its age: smaller is older.
     pub conn: u64,
     pub conn_age: u64,
+    /// Connection of the last registration.
+    pub registered_on: u64,
     pub last_ms: u64,
     pub timeout_ms: u64,
     pub version: DataVersion,
@@ -76,10 +78,16 @@ impl Liveness {
         self.brokers.remove(key)
     }
 
-    /// Notes a sign of life of a broker that is known.
-    pub fn touch(&mut self, key: &Key, now_ms: u64) {
+    /// Notes a sign of life of a broker that is known. One that has connected
+    /// again and finds its table up to date does not register once more.
+    pub fn touch(&mut self, key: &Key, conn: u64, now_ms: u64) {
+        let age = self.age(conn);
         if let Some(live) = self.brokers.get_mut(key) {
             live.last_ms = now_ms;
+            if age > live.conn_age {
+                live.conn_age = age;
+                live.conn = conn;
+            }
         }
     }
 
@@ -90,8 +98,8 @@ impl Liveness {
 }
 
 impl Nameserver {
-    /// Notes that a connection is closed: the brokers whose last registration
-    /// came over it are removed.
+    /// Notes that a connection is closed: the brokers that have spoken on
+    /// no newer one are removed.
     pub fn connection_closed(&mut self, conn: u64, _now_ms: u64) {
         if self.liveness.connections.remove(&conn).is_none() {
             return;

@@ -20,7 +20,7 @@
 //!
 //! - What belongs to an older connection of a broker (its close, its
 //!   unregistration, a registration of an older edition) has no effect once the
-//!   broker has registered on a newer one.
+//!   broker has spoken on a newer one.
 //! - A broker expires and is removed in one step; a registration that comes
 //!   later is a new one.
 //!

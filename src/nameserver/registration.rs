@@ -121,12 +121,18 @@ fn check_topics(body: &RegisterBrokerBody) -> Result<(), Response> {
     let wrapper = &body.topic_config_serialize_wrapper;
     for (key, config) in &wrapper.topic_config_table {
         check_name("topic name", topic_name(key, config), TOPIC_BYTES_MAX)?;
-        for queues in [config.read_queue_nums, config.write_queue_nums] {
-            if !(0..=QUEUES_MAX).contains(&queues) {
-                return Err(refusal(format!(
-                    "a topic with {queues} queues, the limit is {QUEUES_MAX}"
-                )));
-            }
+        check_queues(config.read_queue_nums, config.write_queue_nums)?;
+    }
+    Ok(())
+}
+
+/// Accepts the numbers of queues of one topic on one broker.
+pub(super) fn check_queues(read: i32, write: i32) -> Result<(), Response> {
+    for queues in [read, write] {
+        if !(0..=QUEUES_MAX).contains(&queues) {
+            return Err(refusal(format!(
+                "a topic with {queues} queues, the limit is {QUEUES_MAX}"
+            )));
         }
     }
     Ok(())
@@ -192,7 +198,9 @@ impl Nameserver {
             && registration.acting_master.is_some()
             && self.routes.least_id(&key.broker) == Some(*id);
         if is_master || is_acting {
-            let new_connection = known.as_ref().is_none_or(|known| known.conn != conn);
+            let new_connection = known
+                .as_ref()
+                .is_none_or(|known| known.registered_on != conn);
             let apply = Apply {
                 changed: new || known.as_ref().is_none_or(|known| known.version != version),
                 read_only: is_acting && registration.acting_master == Some(true),
@@ -217,6 +225,7 @@ impl Nameserver {
                 id: *id,
                 conn,
                 conn_age,
+                registered_on: conn,
                 last_ms: now_ms,
                 timeout_ms: registration.timeout_ms,
                 version,

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::Value;
 
+use crate::wire::body::json;
 use crate::wire::body::register::TopicsAndMappings;
 use crate::wire::body::route::{
-    self, BrokerAddrs, BrokerData, BrokerMemberGroup, ClusterInfo, QueueData, TopicRouteData,
+    BrokerAddrs, BrokerData, BrokerMemberGroup, ClusterInfo, QueueData, TopicRouteData,
 };
 use crate::wire::body::topic::{TopicConfig, perm};
 
@@ -329,7 +330,7 @@ impl Routes {
         if switches.order_message_enable {
             data.order_topic_conf = kv.get(ORDER_TOPIC_CONFIG, topic).map(str::to_owned);
         }
-        let answer = Bytes::from(route::encode(&data));
+        let answer = Bytes::from(json::encode(&data));
         let edition = self.edition;
         if let Some(entry) = self.topics.get_mut(topic) {
             entry.answer = Some((edition, answer.clone()));

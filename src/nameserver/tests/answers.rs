@@ -131,11 +131,16 @@ fn an_administrator_adds_and_deletes_topics() {
     let add = Request::new(code::REGISTER_TOPIC_IN_NAMESRV).with("topic", "N");
     assert_eq!(
         bench
-            .ask(9, &add.clone().with_body(encode(&queues("x"))))
+            .ask(9, &add.clone().with_body(json::encode(&queues("x"))))
             .code,
         1
     );
-    assert_eq!(bench.ask(9, &add.with_body(encode(&queues("b")))).code, 0);
+    assert_eq!(
+        bench
+            .ask(9, &add.with_body(json::encode(&queues("b"))))
+            .code,
+        0
+    );
     assert_eq!(bench.addrs("N"), ["h:1"]);
     bench.admin(
         code::DELETE_TOPIC_IN_NAMESRV,

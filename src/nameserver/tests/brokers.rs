@@ -40,6 +40,20 @@ fn what_belongs_to_an_older_connection_does_not_remove_a_live_broker() {
 }
 
 #[test]
+fn a_broker_that_only_asks_on_its_new_connection_is_kept() {
+    let mut bench = Bench::new();
+    let sender = broker("b", "h:1", &["b", "T"]);
+    bench.register(1, &sender);
+    let version = serde_json::to_vec(&sender.version).unwrap();
+    let query = sender.request(code::QUERY_DATA_VERSION).with_body(version);
+    assert_eq!(bench.ask(2, &query).get("changed"), Some("false"));
+    bench.ns.connection_closed(1, 0);
+    assert_eq!(bench.addrs("T"), ["h:1"]);
+    bench.ns.connection_closed(2, 0);
+    assert!(bench.route("T").is_none());
+}
+
+#[test]
 fn an_older_edition_on_an_older_connection_is_ignored() {
     let mut bench = Bench::new();
     let old = broker("b", "h:1", &["b", "T", "old"]);

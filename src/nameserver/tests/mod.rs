@@ -9,7 +9,7 @@ use super::*;
 use crate::wire::body::json;
 use crate::wire::body::register::RegisterBrokerBody;
 use crate::wire::body::route::{
-    BrokerMemberGroupBody, ClusterInfo, KVTable, QueueData, TopicList, TopicRouteData, encode,
+    BrokerMemberGroupBody, ClusterInfo, KVTable, QueueData, TopicList, TopicRouteData,
 };
 use crate::wire::body::topic::{DataVersion, TopicConfig};
 use crate::wire::codes::request as code;

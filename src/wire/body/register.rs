@@ -153,9 +153,7 @@ impl RegisterBrokerBody {
 
     /// The body as JSON.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = String::new();
-        json::write_value(&mut out, self);
-        out.into_bytes()
+        json::encode(self)
     }
 
     /// The body in the compressed form of a broker of our version. It has no
@@ -194,9 +192,9 @@ impl Parts {
     }
 
     fn json(&mut self, value: &impl Serialize) {
-        let mut text = String::new();
-        json::write_value(&mut text, value);
-        self.text(&text);
+        let text = json::encode(value);
+        self.count(text.len());
+        self.0.extend_from_slice(&text);
     }
 }
 

@@ -121,21 +121,22 @@ impl TopicList {
         names: impl IntoIterator<Item = &'a str>,
         broker_addr: Option<&str>,
     ) -> Vec<u8> {
-        let mut out = String::from("{");
+        let mut out = b"{".to_vec();
         if let Some(addr) = broker_addr {
-            out.push_str("\"brokerAddr\":");
-            json::write_value(&mut out, addr);
-            out.push(',');
+            out.extend_from_slice(b"\"brokerAddr\":");
+            out.extend_from_slice(&json::encode(addr));
+            out.push(b',');
         }
-        out.push_str("\"topicList\":[");
+        out.extend_from_slice(b"\"topicList\":[");
         for (index, name) in names.into_iter().enumerate() {
             if index > 0 {
-                out.push(',');
+                out.push(b',');
             }
-            json::write_value(&mut out, name);
+            // Writing text into memory does not fail.
+            let _ = serde_json::to_writer(&mut out, name);
         }
-        out.push_str("]}");
-        out.into_bytes()
+        out.extend_from_slice(b"]}");
+        out
     }
 }
 
@@ -146,13 +147,6 @@ pub struct KVTable {
     /// The pairs.
     #[serde(deserialize_with = "null_as_default")]
     pub table: BTreeMap<String, String>,
-}
-
-/// Any body of this module as JSON.
-pub fn encode(body: &impl Serialize) -> Vec<u8> {
-    let mut out = String::new();
-    json::write_value(&mut out, body);
-    out.into_bytes()
 }
 
 #[cfg(test)]
@@ -181,7 +175,7 @@ mod tests {
     #[test]
     fn a_route_is_written_as_every_official_client_reads_it() {
         assert_eq!(
-            String::from_utf8(encode(&route())).unwrap(),
+            String::from_utf8(json::encode(&route())).unwrap(),
             concat!(
                 r#"{"brokerDatas":[{"brokerAddrs":{"0":"10.0.0.1:10911","1":"10.0.0.2:10911"},"#,
                 r#""brokerName":"b","cluster":"c","enableActingMaster":false}],"filterServerTable":{},"#,
@@ -214,6 +208,6 @@ mod tests {
         let table = KVTable {
             table: [("k".into(), "v".into())].into(),
         };
-        assert_eq!(encode(&table), br#"{"table":{"k":"v"}}"#);
+        assert_eq!(json::encode(&table), br#"{"table":{"k":"v"}}"#);
     }
 }
