@@ -3,6 +3,7 @@
 pub mod broker;
 pub mod config;
 mod local_event;
+pub mod nameserver;
 pub mod probe;
 pub mod server;
 pub mod shard;

@@ -358,6 +358,11 @@ pub fn write_value<V: Serialize + ?Sized>(out: &mut String, value: &V) {
     }
 }
 
+/// `value` as a JSON body; see [`write_value`].
+pub fn encode<V: Serialize + ?Sized>(value: &V) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap_or_else(|_| b"null".to_vec())
+}
+
 /// Appends a map whose keys are queues, in the only form that official tools
 /// read: `{{"brokerName":"b","queueId":0,"topic":"T"}:value,…}`.
 pub fn write_queue_map<'a, V: Serialize + 'a>(

@@ -138,6 +138,12 @@ impl DataVersion {
         self.counter = self.counter.wrapping_add(1);
         self.timestamp = i64::try_from(now_ms).unwrap_or(i64::MAX);
     }
+
+    /// Whether `other` came later: a later epoch, else more changes, else a later time.
+    pub fn is_older_than(&self, other: &DataVersion) -> bool {
+        let rank = |v: &DataVersion| (v.state_version, v.counter, v.timestamp);
+        rank(self) < rank(other)
+    }
 }
 
 /// All topics of a broker (`TopicConfigSerializeWrapper`): the content of
@@ -186,6 +192,7 @@ mod tests {
         let before = version;
         version.next(5);
         assert_ne!(version, before);
+        assert!(before.is_older_than(&version) && !version.is_older_than(&before));
         assert_eq!((version.counter, version.timestamp), (1, 5));
     }
 }
