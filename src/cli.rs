@@ -4,6 +4,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use ringmq::config::{Role, Sources};
 use std::path::PathBuf;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -94,6 +95,13 @@ pub enum LogFormat {
 }
 
 fn log_level(text: &str) -> Result<String, String> {
+    for part in text.split(',') {
+        // A word that is no level would be taken for a module, and everything else silenced.
+        let level = part.rsplit('=').next().unwrap_or(part);
+        if level.parse::<LevelFilter>().is_err() {
+            return Err(format!("{level:?} is no level"));
+        }
+    }
     match EnvFilter::try_new(text) {
         Ok(_) => Ok(text.to_owned()),
         Err(error) => Err(error.to_string()),
