@@ -1,1 +1,89 @@
-fn main() {}
+//! `ringmq`: command line, settings, logging, the questions to the machine, then the server.
+//!
+//! Exit codes: 0 stopped as asked, 1 could not start, 2 command line or settings are wrong.
+
+mod cli;
+mod uring_hook;
+
+use clap::Parser;
+use cli::{Cli, LogFormat, Run};
+use ringmq::config::{self, Loaded, Role};
+use ringmq::{probe, server};
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use std::sync::Arc;
+use tracing_subscriber::EnvFilter;
+
+const FAILED: u8 = 1;
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if error.use_stderr() && error.kind() != HELP_ALONE => {
+            let text = error.render().to_string();
+            return fail(
+                USAGE,
+                text.strip_prefix("error: ").unwrap_or(&text).trim_end(),
+            );
+        }
+        Err(error) => error.exit(),
+    };
+    let (role, run) = cli.command.into_parts();
+    let Loaded {
+        settings,
+        without_effect,
+    } = match config::load(&run.sources(role)) {
+        Ok(loaded) => loaded,
+        Err(error) => return fail(USAGE, &error.to_string()),
+    };
+    log_to_stderr(&run);
+    if !without_effect.is_empty() {
+        tracing::info!(
+            keys = without_effect.join(" "),
+            "settings of RocketMQ that have no effect here"
+        );
+    }
+    let report = match probe::run(&probe::Plan {
+        store: (role != Role::Nameserver).then_some(&settings.store_path_root_dir),
+        shards: settings.shard_count(),
+        connections_max: settings.connections_max,
+    }) {
+        Ok(report) => report,
+        Err(missing) => {
+            let all: Vec<String> = missing.iter().map(ToString::to_string).collect();
+            return fail(FAILED, &all.join("\nringmq: "));
+        }
+    };
+    for advice in &report.advice {
+        tracing::warn!("{advice}");
+    }
+    tracing::debug!(?report, "the machine");
+    match server::run(role, Arc::new(settings)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(FAILED, &error.to_string()),
+    }
+}
+
+/// `ringmq` alone: the help, which is no mistake to be reported.
+const HELP_ALONE: clap::error::ErrorKind =
+    clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+
+fn fail(code: u8, message: &str) -> ExitCode {
+    eprintln!("ringmq: {message}");
+    ExitCode::from(code)
+}
+
+fn log_to_stderr(run: &Run) {
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::new(&run.log_level))
+        .with_writer(io::stderr);
+    match run.log_format {
+        LogFormat::Text => lines
+            .compact()
+            .with_target(false)
+            .with_ansi(io::stderr().is_terminal())
+            .init(),
+        LogFormat::Json => lines.json().flatten_event(true).init(),
+    }
+}

@@ -105,8 +105,8 @@ const _: () = {
     assert!(MESSAGE_BYTES_DEFAULT + RECORD_OVERHEAD_BYTES_MAX <= TAIL_FILE_BYTES_MIN);
     assert!(TAIL_FILE_BYTES_MIN.is_power_of_two() && TAIL_FILE_BYTES_MAX.is_power_of_two());
     assert!(TAIL_FILE_BYTES_DEFAULT.is_power_of_two());
-    assert!(SEGMENT_BYTES_MIN.is_multiple_of(BLOCK_BYTES));
-    assert!(QUEUE_FILE_BYTES_MIN.is_multiple_of(QUEUE_ENTRY_BYTES));
+    assert!(SEGMENT_BYTES_MIN % BLOCK_BYTES == 0);
+    assert!(QUEUE_FILE_BYTES_MIN % QUEUE_ENTRY_BYTES == 0);
     // A physical offset is `shard << 48 | position` and not negative.
     assert!((SHARDS_MAX as u64) <= 1 << 15);
     assert!(REGISTER_PERIOD_MS.0 < REGISTER_PERIOD_MS.1);

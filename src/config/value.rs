@@ -275,7 +275,7 @@ fn delay(text: &str) -> Option<Duration> {
 
 fn delay_text(level: Duration) -> String {
     let ms = level.as_millis() as u64;
-    let fits = |unit_ms: u64| ms.is_multiple_of(unit_ms) && ms >= unit_ms;
+    let fits = |unit_ms: u64| ms % unit_ms == 0 && ms >= unit_ms;
     let (name, unit_ms) = DELAY_UNITS
         .into_iter()
         .find(|&(_, unit_ms)| fits(unit_ms))
