@@ -13,18 +13,27 @@
 //! | `offsets` | the offsets of one shard; on every shard |
 //! | `view` | what shards and clients are told after a change |
 //! | `handle` | from request code to the function that answers it |
-//! | `*_requests`, `consume_stats`, `relay`, `runtime_info` | the answers, a family each |
+//! | `*_requests`, `consume_stats`, `relay`, `runtime_info` | the answers, a family each; `answer` is what they share |
 //! | `settings`, `limits` | what is set by the operator, and what is not |
 
+mod answer;
 pub mod attributes;
 pub mod boot;
+mod client_requests;
 pub mod clients;
+mod consume_stats;
 pub mod consumer_group;
+mod group_requests;
 pub mod groups;
+pub mod handle;
 pub mod limits;
 pub mod locks;
 pub mod offsets;
+mod queue_requests;
+mod relay;
+pub mod runtime_info;
 pub mod settings;
+mod topic_requests;
 pub mod topics;
 pub mod view;
 
@@ -34,6 +43,7 @@ use std::sync::Arc;
 use clients::{Changes, Client, ClientError, ClientTable};
 use groups::GroupTable;
 use locks::LockTable;
+use runtime_info::Runtime;
 use settings::ControlSettings;
 use topics::TopicTable;
 use view::{Effects, GroupChange, GroupView};
@@ -64,6 +74,8 @@ pub struct Control {
     pub clients: ClientTable,
     /// Queues locked by ordered consumers.
     pub locks: LockTable,
+    /// What rates of runtime info are made from.
+    pub runtime: Runtime,
 }
 
 impl Control {
@@ -74,6 +86,7 @@ impl Control {
             groups: GroupTable::new(),
             clients: ClientTable::default(),
             locks: LockTable::default(),
+            runtime: Runtime::default(),
         }
     }
 
