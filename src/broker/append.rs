@@ -3,7 +3,7 @@
 use super::message::{AppendJob, ReplyTo};
 use super::reply::{SendReply, write_send_reply};
 use super::{BrokerShard, count, now_ms};
-use crate::store::{Appended, NewRecord, NoRoom};
+use crate::store::{Appended, NewRecord, NoRoom, SCHEDULE_TOPIC};
 use crate::wire::batch;
 use crate::wire::codes::response;
 use crate::wire::message::body_crc;
@@ -73,8 +73,8 @@ impl BrokerShard {
         }
         let mut records = Vec::new();
         for item in batch::items(job.body.as_ref()) {
-            let item = item
-                .map_err(|error| Refusal::Code(response::MESSAGE_ILLEGAL, error.to_string()))?;
+            let item =
+                item.map_err(|error| Refusal::Code(response::MESSAGE_ILLEGAL, error.to_string()))?;
             records.push(NewRecord {
                 flag: item.flag,
                 body: item.body,
@@ -94,7 +94,11 @@ impl BrokerShard {
                 ),
             ));
         }
-        debug_assert!(records.iter().all(|r| r.properties.len() <= PROPERTIES_BYTES_MAX));
+        debug_assert!(
+            records
+                .iter()
+                .all(|r| r.properties.len() <= PROPERTIES_BYTES_MAX)
+        );
         self.store_records(job, &records, physical)
     }
 
@@ -108,6 +112,9 @@ impl BrokerShard {
             let queue = store.make_queue(&job.topic, job.queue_id);
             store.append(queue, records, now_ms() as i64, physical)
         });
+        if &*job.topic == SCHEDULE_TOPIC {
+            self.delay.arrived();
+        }
         appended.map_err(|no_room| match no_room {
             NoRoom::Later => Refusal::Later,
             NoRoom::Never { .. } => Refusal::Code(response::MESSAGE_ILLEGAL, no_room.to_string()),

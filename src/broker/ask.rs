@@ -19,7 +19,7 @@ use crate::wire::codes::response;
 use crate::wire::command::{Request, Response};
 
 /// What a task waits for.
-struct Slot<T> {
+pub(super) struct Slot<T> {
     value: RefCell<Option<T>>,
     event: LocalEvent,
 }
@@ -37,7 +37,8 @@ impl<T> Slot<T> {
         self.event.notify();
     }
 
-    async fn get(&self) -> T {
+    /// Waits for it.
+    pub async fn get(&self) -> T {
         loop {
             if let Some(value) = self.value.borrow_mut().take() {
                 return value;
@@ -90,6 +91,11 @@ impl Asks {
 impl BrokerShard {
     /// Asks a shard, which may be this one.
     pub(super) async fn ask(&self, shard: ShardId, ask: Ask) -> Answer {
+        self.start_ask(shard, ask).get().await
+    }
+
+    /// Asks a shard; the answer can be waited for later.
+    pub(super) fn start_ask(&self, shard: ShardId, ask: Ask) -> Rc<Slot<Answer>> {
         let (number, slot) = self.asks.open();
         if shard == self.id() {
             self.answer_ask(shard, number, ask);
@@ -99,22 +105,13 @@ impl BrokerShard {
             self.shard
                 .send(shard, LaneKind::Reply, Message::Ask(number, Box::new(ask)));
         }
-        slot.get().await
+        slot
     }
 
     /// Asks every shard at once; the answers in the order of the shards.
     pub(super) async fn ask_all(&self, ask: impl Fn() -> Ask) -> Vec<Answer> {
-        let mut open = Vec::new();
-        for shard in 0..self.shards() {
-            let (number, slot) = self.asks.open();
-            if ShardId(shard) == self.id() {
-                self.answer_ask(self.id(), number, ask());
-            } else {
-                let message = Message::Ask(number, Box::new(ask()));
-                self.shard.send(ShardId(shard), LaneKind::Reply, message);
-            }
-            open.push(slot);
-        }
+        let shards = 0..self.shards();
+        let open: Vec<_> = shards.map(|k| self.start_ask(ShardId(k), ask())).collect();
         let mut answers = Vec::new();
         for slot in open {
             answers.push(slot.get().await);
@@ -169,8 +166,12 @@ impl BrokerShard {
             | Ask::HasLock(_) => self.answer_control(ask).await,
             Ask::Append(job) => Answer::Appended(self.append_own(job).await),
             Ask::Queues(topic) => Answer::Queues(self.queue_infos(&topic).await),
-            Ask::GroupOffsets(group) => Answer::Offsets(self.offsets.borrow().group_offsets(&group)),
-            Ask::GroupsOfTopic(topic) => Answer::Names(self.offsets.borrow().groups_of_topic(&topic)),
+            Ask::GroupOffsets(group) => {
+                Answer::Offsets(self.offsets.borrow().group_offsets(&group))
+            }
+            Ask::GroupsOfTopic(topic) => {
+                Answer::Names(self.offsets.borrow().groups_of_topic(&topic))
+            }
             Ask::SetOffset {
                 group,
                 topic,
@@ -210,15 +211,15 @@ impl BrokerShard {
                 Answer::Snapshot(wanted.then(|| offsets.snapshot()))
             }
             Ask::DelayProgress => Answer::Delay(self.delay.progress()),
-            Ask::Close => {
+            Ask::StopRequests => {
                 self.stopping.set(true);
-                match self.store.close().await {
-                    Ok(()) => Answer::Done,
-                    Err(error) => {
-                        Answer::Refused(response::SERVICE_NOT_AVAILABLE, error.to_string())
-                    }
-                }
+                self.shard.stop_accepting();
+                Answer::Done
             }
+            Ask::Close => match self.store.close().await {
+                Ok(()) => Answer::Done,
+                Err(error) => Answer::Refused(response::SERVICE_NOT_AVAILABLE, error.to_string()),
+            },
             Ask::Call(conn, request, timeout) => {
                 Answer::Client(self.call_client(conn, request, timeout).await)
             }
@@ -239,7 +240,10 @@ impl BrokerShard {
         });
         for info in &mut infos {
             if info.max > info.min {
-                info.last_timestamp = self.store_time(topic, info.queue, info.max - 1).await.max(0);
+                info.last_timestamp = self
+                    .store_time(topic, info.queue, info.max - 1)
+                    .await
+                    .max(0);
             }
         }
         infos
@@ -307,9 +311,9 @@ impl BrokerShard {
             }
         };
         loop {
-            let (watermark, failure) = self.store.with(|store| {
-                (store.watermark(), store.log().failure().map(str::to_owned))
-            });
+            let (watermark, failure) = self
+                .store
+                .with(|store| (store.watermark(), store.log().failure().map(str::to_owned)));
             if watermark >= appended.end {
                 return AppendOutcome::Stored;
             }
@@ -363,7 +367,8 @@ impl BrokerShard {
         if let Some(view) = known(self) {
             return Some(view);
         }
-        self.ask(ShardId::CONTROL, Ask::EnsureGroup(group.to_owned())).await;
+        self.ask(ShardId::CONTROL, Ask::EnsureGroup(group.to_owned()))
+            .await;
         known(self)
     }
 
@@ -375,7 +380,10 @@ impl BrokerShard {
         if self.view.borrow().topic(&config.topic_name).is_some() {
             return Ok(());
         }
-        match self.ask(ShardId::CONTROL, Ask::EnsureDerivedTopic(config)).await {
+        match self
+            .ask(ShardId::CONTROL, Ask::EnsureDerivedTopic(config))
+            .await
+        {
             Answer::Refused(code, remark) => Err((code, remark)),
             _ => Ok(()),
         }
@@ -383,7 +391,9 @@ impl BrokerShard {
 
     /// Whether any queue of the group is locked: its consumers work in order.
     pub(super) async fn has_lock(&self, group: &str) -> bool {
-        let answer = self.ask(ShardId::CONTROL, Ask::HasLock(group.to_owned())).await;
+        let answer = self
+            .ask(ShardId::CONTROL, Ask::HasLock(group.to_owned()))
+            .await;
         matches!(answer, Answer::Bool(true))
     }
 
@@ -410,12 +420,18 @@ impl BrokerShard {
                 sys_flag,
             } => {
                 let made = control.state.borrow_mut().topics.get_or_create(
-                    &topic, &template, queues, sys_flag, &settings, now_ms(),
+                    &topic,
+                    &template,
+                    queues,
+                    sys_flag,
+                    &settings,
+                    now_ms(),
                 );
                 match made {
                     Ok(made) => {
                         if made.changed {
-                            self.publish_topics(std::slice::from_ref(&made.config)).await;
+                            self.publish_topics(std::slice::from_ref(&made.config))
+                                .await;
                         }
                         Answer::Done
                     }
@@ -427,7 +443,8 @@ impl BrokerShard {
                 match made {
                     Ok(made) => {
                         if made.changed {
-                            self.publish_topics(std::slice::from_ref(&made.config)).await;
+                            self.publish_topics(std::slice::from_ref(&made.config))
+                                .await;
                         }
                         Answer::Done
                     }
@@ -436,9 +453,12 @@ impl BrokerShard {
             }
             Ask::EnsureGroup(group) => {
                 let (view, effects) =
-                    control.state.borrow_mut().ensure_group(&group, &settings, now_ms());
+                    control
+                        .state
+                        .borrow_mut()
+                        .ensure_group(&group, &settings, now_ms());
                 effects.deliver(&self.peers()).await;
-                control.changed.notify();
+                self.save_tables().await;
                 match view {
                     Some(_) => Answer::Done,
                     None => Answer::Refused(
@@ -448,7 +468,7 @@ impl BrokerShard {
                 }
             }
             Ask::HasLock(group) => {
-                Answer::Bool(control.locks.borrow().has_live_lock(&group, now_ms()))
+                Answer::Bool(control.state.borrow().locks.is_orderly(&group, now_ms()))
             }
             _ => Answer::Done,
         }

@@ -235,7 +235,8 @@ impl BrokerShard {
     /// A client's answer to a request of ours.
     fn client_answered(&self, conn: ConnId, frame: &Frame<'_>, header: &Header<'_>) {
         let response = Response::from_header(frame, header);
-        self.asks.client_answered(conn, header.fixed.opaque, response);
+        self.asks
+            .client_answered(conn, header.fixed.opaque, response);
     }
 }
 

@@ -110,8 +110,9 @@ impl Filter {
     pub fn accepts(&self, tags_code: i64) -> bool {
         match self {
             Filter::All => true,
-            Filter::Tags(codes) => i32::try_from(tags_code)
-                .is_ok_and(|code| codes.binary_search(&code).is_ok()),
+            Filter::Tags(codes) => {
+                i32::try_from(tags_code).is_ok_and(|code| codes.binary_search(&code).is_ok())
+            }
         }
     }
 }
@@ -278,7 +279,9 @@ pub enum Ask {
     },
     /// Progress of delayed delivery, for the file.
     DelayProgress,
-    /// Takes no more requests, and closes the store.
+    /// Takes no more requests.
+    StopRequests,
+    /// Closes the store.
     Close,
     /// Calls a client of the answering shard.
     Call(ConnId, Request, Duration),

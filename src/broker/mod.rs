@@ -15,7 +15,9 @@ mod acks;
 mod append;
 mod ask;
 pub mod control;
+mod control_requests;
 mod delay;
+mod disk;
 mod dispatch;
 mod long_poll;
 pub mod message;
@@ -49,11 +51,12 @@ use crate::wire::command::Response;
 use crate::wire::header::Scratch;
 use acks::Acks;
 use ask::Asks;
+use control::Control;
 use control::offsets::OffsetTable;
 use control::settings::ControlSettings;
-use control::{Control, locks::LockTable};
 use long_poll::LongPolls;
 use message::{Message, ReplyTo};
+use persistence::TableFiles;
 use registration::Registrar;
 use reply::SendReplyConstants;
 use view::ControlView;
@@ -102,10 +105,9 @@ pub struct BrokerShard {
 /// What the control shard owns.
 struct ControlShard {
     state: RefCell<Control>,
-    locks: RefCell<LockTable>,
     settings: RefCell<ControlSettings>,
     registrar: Registrar,
-    changed: LocalEvent,
+    tables: TableFiles,
 }
 
 /// What a shard has done since its start.

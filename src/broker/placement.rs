@@ -15,7 +15,10 @@ pub struct Placement {
 
 impl Placement {
     /// Owners for `shards` shards, given the queues that the log of each has.
-    pub fn new(shards: u16, logs: impl IntoIterator<Item = (ShardId, Vec<(String, i32)>)>) -> Placement {
+    pub fn new(
+        shards: u16,
+        logs: impl IntoIterator<Item = (ShardId, Vec<(String, i32)>)>,
+    ) -> Placement {
         let mut placement = Placement {
             shards,
             found: HashMap::new(),
@@ -34,9 +37,7 @@ impl Placement {
     /// The owner of a queue.
     pub fn owner(&self, topic: &str, queue: i32) -> ShardId {
         let found = self.found.get(topic).and_then(|queues| queues.get(&queue));
-        found
-            .copied()
-            .unwrap_or_else(|| self.by_rule(topic, queue))
+        found.copied().unwrap_or_else(|| self.by_rule(topic, queue))
     }
 
     /// Neighbouring queues of a topic go to neighbouring shards; topics with one

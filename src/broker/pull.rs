@@ -69,7 +69,10 @@ impl BrokerShard {
         let view = self.view.borrow();
         let refused = |code: i32, remark: String| Err((code, remark));
         if !perm::is_readable(settings.broker_permission as i32) {
-            return refused(response::NO_PERMISSION, "the broker is not readable".to_owned());
+            return refused(
+                response::NO_PERMISSION,
+                "the broker is not readable".to_owned(),
+            );
         }
         if lite && !settings.lite_pull_message_enable {
             return refused(
@@ -102,7 +105,9 @@ impl BrokerShard {
             );
         }
         let queues = topic.config.read_queue_nums;
-        let owner = topic.owner(pull.queue_id).filter(|_| pull.queue_id < queues);
+        let owner = topic
+            .owner(pull.queue_id)
+            .filter(|_| pull.queue_id < queues);
         let Some(owner) = owner else {
             return refused(
                 response::INVALID_PARAMETER,
@@ -165,7 +170,10 @@ fn filter_of(
     }
     let not_exist = |remark: String| (response::SUBSCRIPTION_NOT_EXIST, remark);
     let Some(live) = live else {
-        return Err(not_exist(format!("group {} has no live consumer", pull.group)));
+        return Err(not_exist(format!(
+            "group {} has no live consumer",
+            pull.group
+        )));
     };
     if broadcast && !group.config.consume_broadcast_enable {
         return Err((
@@ -173,7 +181,11 @@ fn filter_of(
             format!("group {} may not consume by broadcasting", pull.group),
         ));
     }
-    if group.forbidden.get(pull.topic).is_some_and(|bits| bits & READ_FORBIDDEN != 0) {
+    if group
+        .forbidden
+        .get(pull.topic)
+        .is_some_and(|bits| bits & READ_FORBIDDEN != 0)
+    {
         return Err((
             response::NO_PERMISSION,
             format!("group {} may not read topic {}", pull.group, topic.name),

@@ -1,7 +1,6 @@
 //! Requests about the offsets of one queue: 14, 15, 29 to 32.
 //! (`ConsumerManageProcessor`, `AdminBrokerProcessor`)
 
-
 use super::message::{Ask, Message, QueueJob, ReplyTo};
 use super::{BrokerShard, DEFERRED_MAX};
 use crate::shard::{Flow, LaneKind, spawn};
@@ -21,7 +20,12 @@ const LOADS_MAX: usize = 256;
 
 impl BrokerShard {
     /// Checks a request about a queue and sends it to the queue's owner.
-    pub(super) fn queue_request(&self, to: ReplyTo, frame: &Frame<'_>, header: &Header<'_>) -> Flow {
+    pub(super) fn queue_request(
+        &self,
+        to: ReplyTo,
+        frame: &Frame<'_>,
+        header: &Header<'_>,
+    ) -> Flow {
         let request = Request::from_header(frame, header);
         let code = request.fixed.code;
         match self.parse_queue_request(&request) {
@@ -81,7 +85,11 @@ impl BrokerShard {
             request::GET_MIN_OFFSET => QueueJob::MinOffset,
             _ => QueueJob::EarliestTime,
         };
-        Ok((job, request.str("topic")?.to_owned(), request.int("queueId")?))
+        Ok((
+            job,
+            request.str("topic")?.to_owned(),
+            request.int("queueId")?,
+        ))
     }
 
     /// Handles a request about a queue of this shard.
@@ -123,7 +131,8 @@ impl BrokerShard {
             }
         };
         if to.one_way && !self.is_local(&to) {
-            self.shard.send(to.conn.shard, LaneKind::Reply, Message::Done);
+            self.shard
+                .send(to.conn.shard, LaneKind::Reply, Message::Done);
         } else {
             self.reply(&to, &response);
         }
@@ -173,7 +182,12 @@ impl BrokerShard {
     }
 
     /// Entries of a queue from `from` on, `max` at most, loaded where they must be.
-    pub(super) async fn load_entries(&self, queue: QueueIndex, from: i64, max: usize) -> Vec<Entry> {
+    pub(super) async fn load_entries(
+        &self,
+        queue: QueueIndex,
+        from: i64,
+        max: usize,
+    ) -> Vec<Entry> {
         let mut entries = Vec::new();
         for _ in 0..LOADS_MAX {
             let read = self
@@ -245,7 +259,9 @@ impl BrokerShard {
 
     async fn entry_time(&self, entry: Entry) -> Option<i64> {
         let bytes = self.load_record(entry).await?;
-        Record::parse(&bytes).ok().map(|record| record.store_timestamp())
+        Record::parse(&bytes)
+            .ok()
+            .map(|record| record.store_timestamp())
     }
 
     /// First queue offset whose message was stored at or after `timestamp`; with
@@ -262,11 +278,15 @@ impl BrokerShard {
             return 0;
         };
         let (min, max) = self.bounds(topic, queue_id);
-        let first = self.partition(queue, min, max, |time| time < timestamp).await;
+        let first = self
+            .partition(queue, min, max, |time| time < timestamp)
+            .await;
         if !upper {
             return first;
         }
-        let behind = self.partition(queue, first, max, |time| time <= timestamp).await;
+        let behind = self
+            .partition(queue, first, max, |time| time <= timestamp)
+            .await;
         if behind > first { behind - 1 } else { first }
     }
 
@@ -295,4 +315,3 @@ impl BrokerShard {
         low
     }
 }
-

@@ -25,7 +25,11 @@ const LOADS_MAX: usize = 64;
 /// What a read came to.
 enum Read {
     /// Messages, and where to go on.
-    Found { fetch: Fetch, messages: usize, next: i64 },
+    Found {
+        fetch: Fetch,
+        messages: usize,
+        next: i64,
+    },
     /// None: response code, status, and where to go on.
     Nothing(i32, &'static str, i64),
     /// Something must be loaded first.
@@ -68,7 +72,11 @@ impl BrokerShard {
                         "a pull cannot be read"
                     );
                     let next = job.offset;
-                    let nothing = Read::Nothing(response::PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING", next);
+                    let nothing = Read::Nothing(
+                        response::PULL_RETRY_IMMEDIATELY,
+                        "MESSAGE_WAS_REMOVING",
+                        next,
+                    );
                     me.answer_pull(&job, nothing);
                     return;
                 }
@@ -80,7 +88,11 @@ impl BrokerShard {
                     }
                 }
             }
-            let nothing = Read::Nothing(response::PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING", job.offset);
+            let nothing = Read::Nothing(
+                response::PULL_RETRY_IMMEDIATELY,
+                "MESSAGE_WAS_REMOVING",
+                job.offset,
+            );
             me.answer_pull(&job, nothing);
         });
     }
@@ -181,7 +193,8 @@ impl BrokerShard {
                 }
                 for entry in &entries {
                     let size = entry.size.max(0) as usize;
-                    if messages > 0 && (messages >= max_messages || fetch.len() + size > max_bytes) {
+                    if messages > 0 && (messages >= max_messages || fetch.len() + size > max_bytes)
+                    {
                         break 'scan;
                     }
                     if job.filter.accepts(entry.tags_code) {

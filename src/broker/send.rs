@@ -136,7 +136,8 @@ impl BrokerShard {
             );
             return Flow::Continue;
         }
-        if send.batch && (send.topic.len() > TOPIC_BYTES_MAX_V1 || send.topic.starts_with(RETRY_PREFIX))
+        if send.batch
+            && (send.topic.len() > TOPIC_BYTES_MAX_V1 || send.topic.starts_with(RETRY_PREFIX))
         {
             return illegal(format!(
                 "a batch cannot go to topic {}: at most {TOPIC_BYTES_MAX_V1} bytes, and no retry topic",
@@ -285,7 +286,7 @@ impl BrokerShard {
         key
     }
 
-    fn next_unique(&self) -> u64 {
+    pub(super) fn next_unique(&self) -> u64 {
         let next = self.unique.get() + 1;
         self.unique.set(next);
         next
@@ -329,8 +330,10 @@ impl BrokerShard {
                     return;
                 }
             }
-            copy.again(&me, |me, frame, header| me.send_retried(to, frame, header, dlq.as_deref()))
-                .await;
+            copy.again(&me, |me, frame, header| {
+                me.send_retried(to, frame, header, dlq.as_deref())
+            })
+            .await;
         });
         Flow::Continue
     }

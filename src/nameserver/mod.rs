@@ -33,6 +33,7 @@ mod kv;
 mod liveness;
 mod registration;
 mod routes;
+mod serve;
 #[cfg(test)]
 mod tests;
 
@@ -43,6 +44,7 @@ use crate::wire::command::Response;
 pub use config::{Config, ConfigError};
 pub use liveness::{BROKERS_MAX, EXPIRY_MS_DEFAULT};
 pub use routes::TOPICS_MAX;
+pub use serve::{NameserverOptions, start};
 
 use kv::Kv;
 use liveness::Liveness;

@@ -70,6 +70,11 @@ pub async fn sleep(time: Duration) {
     glommio::timer::sleep(time).await;
 }
 
+/// Runs work that waits for the disk on the shard's helper thread.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    glommio::executor().spawn_blocking(work).await
+}
+
 /// Lets every task that is ready run before this one goes on.
 pub async fn next_turn() {
     futures_lite::future::yield_now().await;

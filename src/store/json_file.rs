@@ -32,7 +32,7 @@ fn backup_of(path: &Path) -> PathBuf {
 /// damaged one is: the caller must not write over it.
 pub fn load_json<T>(
     path: &Path,
-    parse: impl Fn(&[u8]) -> Result<T, String>,
+    mut parse: impl FnMut(&[u8]) -> Result<T, String>,
 ) -> Result<Option<(T, LoadedFrom)>, String> {
     let mut faults = Vec::new();
     for (path, from) in [

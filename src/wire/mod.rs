@@ -13,10 +13,10 @@ pub mod header;
 pub mod ids;
 pub mod java_hash;
 pub mod message;
+pub mod names;
 pub mod properties;
 pub mod pull_header;
 pub mod send_header;
-pub mod names;
 
 mod header_binary;
 mod header_json;
