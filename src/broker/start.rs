@@ -367,7 +367,7 @@ async fn run_shard(
     };
     let shard = Shard::new(id, &lanes, limits, common.open.clone());
     let (broker, stop) = build(&shard, store.clone(), &common, go);
-    run_background(&store);
+    run_background(&store).await;
     spawn_tasks(&broker);
     lanes.receive(&shard, &broker);
     if let Some(stop) = stop {

@@ -14,7 +14,7 @@ use glommio::timer::sleep;
 use super::blocks::CACHE_BLOCK_BYTES;
 use super::checkpoint::Checkpoint;
 use super::consume_queue::{ENTRY_BYTES, Entry, QueueIndex};
-use super::io::LogFile;
+use super::io::{LogFile, probe_device};
 use super::queue_files::{self, WriteJob};
 use super::shard_store::{AckLevel, Missing, ShardStore, StoreSettings};
 use super::tail::boot_id;
@@ -243,8 +243,9 @@ impl StoreHandle {
 }
 
 /// Starts the tasks of a store on the current executor. They run until the
-/// process ends; none is ever cancelled.
-pub fn run_background(handle: &StoreHandle) {
+/// process ends; none is ever cancelled. Nothing may be read or appended before.
+pub async fn run_background(handle: &StoreHandle) {
+    probe_device(&handle.shared.dir.join("tail")).await;
     let shared = handle.shared.clone();
     glommio::spawn_local(async move { flush_log(&shared).await }).detach();
     let shared = handle.shared.clone();

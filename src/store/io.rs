@@ -24,6 +24,16 @@ fn text(error: impl std::fmt::Display, path: &Path) -> io::Error {
     io::Error::other(format!("{}: {error}", path.display()))
 }
 
+/// Lets glommio find out whether the device can be polled, once per executor, by
+/// a file that has bytes on it. Its probe reads the start of the first file that
+/// an executor opens on a device; in a file with nothing written yet that read
+/// never gets to the device, succeeds, and has every later one fail.
+pub async fn probe_device(path: &Path) {
+    if let Ok(file) = DmaFile::open(path).await {
+        let _ = file.close().await;
+    }
+}
+
 impl LogFile {
     /// Opens a segment for writing. With `dsync`, a write completes when the
     /// device has promised its bytes.
@@ -31,8 +41,6 @@ impl LogFile {
     /// # Errors
     /// Those of the file system, with the path in the text.
     pub async fn open_write(path: &Path, dsync: bool) -> io::Result<LogFile> {
-        // The first file that an executor opens on a device must not be an empty
-        // one: glommio would take the device for a polled one.
         let mut options = OpenOptions::new();
         options.read(true).write(true);
         if dsync {

@@ -31,6 +31,12 @@ final class Case {
         }
     }
 
+    /**
+     * Seconds until a started consumer must have its messages. A client whose first look at the group came too early looks again
+     * after 20 s.
+     */
+    static final double PATIENCE = 45;
+
     private final String name;
     private final Deque<Runnable> closers = new ArrayDeque<>();
 
@@ -103,7 +109,7 @@ final class Case {
     }
 
     static void awaitAssigned(DefaultMQPushConsumer consumer, String topic, int queues) throws Exception {
-        Check.within(25, queues + " queues of " + topic + " assigned", () -> assigned(consumer, topic) == queues);
+        Check.within(PATIENCE, queues + " queues of " + topic + " assigned", () -> assigned(consumer, topic) == queues);
     }
 
     /**

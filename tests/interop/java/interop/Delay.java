@@ -29,7 +29,7 @@ final class Delay {
             sentUntil.add(System.currentTimeMillis());
             sent.add(message);
         }
-        inbox.expectExactly(sent, 20);
+        inbox.expectExactly(sent, Case.PATIENCE);
         for (int i = 0; i < sent.size(); i++) {
             long at = inbox.copies(sent.get(i)).get(0).atMillis;
             long due = LEVEL_SECONDS[i % 4] * 1000L;

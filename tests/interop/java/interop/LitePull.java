@@ -6,6 +6,7 @@ import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
+import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -23,7 +24,7 @@ final class LitePull {
 
     private static Case.Inbox poll(DefaultLitePullConsumer consumer, List<Message> sent) throws Exception {
         Case.Inbox inbox = new Case.Inbox();
-        Check.within(25, "lite pull consumer has " + sent.size() + " messages", () -> {
+        Check.within(Case.PATIENCE, "lite pull consumer has " + sent.size() + " messages", () -> {
             consumer.poll(200).forEach(inbox::put);
             return inbox.distinct() >= sent.size();
         });
@@ -40,12 +41,15 @@ final class LitePull {
         DefaultLitePullConsumer consumer = c.litePull(group);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setAutoCommit(false);
+        consumer.setPersistConsumerOffsetInterval(500);
         consumer.subscribe(topic, "*");
         consumer.start();
         poll(consumer, first);
         consumer.commitSync();
         for (MessageQueue queue : Cluster.queues(topic)) {
-            Check.within(10, "commit of " + queue, () -> consumer.committed(queue) == 15);
+            Check.equal("committed offset of " + queue, 15, consumer.committed(queue));
+            Check.within(10, "the broker has the commit of " + queue,
+                () -> consumer.getOffsetStore().readOffset(queue, ReadOffsetType.READ_FROM_STORE) == 15);
         }
         consumer.shutdown();
         List<Message> second = Case.sendSome(topic, "tag", 60, 60);
@@ -106,6 +110,8 @@ final class LitePull {
         MessageQueue queue = Cluster.queues(topic).get(0);
         expect("empty queue", reader.pull(queue, "*", 0, 32), PullStatus.NO_NEW_MSG, 0, 0, 0);
         Case.sendSome(topic, "TagA", 0, 40);
+        // Apache RocketMQ acknowledges a message before it can be read.
+        Check.within(5, "40 messages can be read", () -> reader.maxOffset(queue) == 40);
         PullResult found = reader.pull(queue, "*", 0, 32);
         expect("32 of 40", found, PullStatus.FOUND, 32, 0, 40);
         Check.equal("messages", 32, found.getMsgFoundList().size());
@@ -152,6 +158,7 @@ final class LitePull {
         long middle = System.currentTimeMillis();
         Thread.sleep(20);
         Case.sendSome(topic, "tag", 5, 5);
+        Check.within(5, "10 messages can be read", () -> reader.maxOffset(queue) == 10);
         Check.equal("min", 0, reader.minOffset(queue));
         Check.equal("max", 10, reader.maxOffset(queue));
         Check.equal("offset at a time before all", 0, reader.searchOffset(queue, before));

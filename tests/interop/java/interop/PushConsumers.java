@@ -38,7 +38,7 @@ final class PushConsumers {
         DefaultMQPushConsumer consumer = c.push(c.group());
         c.collect(consumer, topic, "*", inbox);
         sent.addAll(Case.sendSome(topic, "tag", 200, 200));
-        inbox.expectExactly(sent, 20);
+        inbox.expectExactly(sent, Case.PATIENCE);
     }
 
     /** Each queue's messages arrive in their order, one at a time, while other queues go on. */
@@ -63,7 +63,7 @@ final class PushConsumers {
         });
         consumer.start();
         sent.addAll(Case.sendSome(topic, "tag", 100, 100));
-        inbox.expectExactly(sent, 40);
+        inbox.expectExactly(sent, Case.PATIENCE);
         Check.that(overlaps.isEmpty(), "two messages of one queue at a time: " + overlaps);
         expectOrder(inbox);
     }
@@ -92,7 +92,7 @@ final class PushConsumers {
         }
         List<Message> sent = Case.sendSome(topic, "tag", 0, 100);
         for (Case.Inbox inbox : inboxes) {
-            inbox.expectExactly(sent, 20);
+            inbox.expectExactly(sent, Case.PATIENCE);
         }
     }
 
@@ -102,8 +102,8 @@ final class PushConsumers {
         Case.Inbox inbox = new Case.Inbox();
         DefaultMQPushConsumer consumer = c.push(c.group());
         c.collect(consumer, topic, "*", inbox);
-        Case.awaitAssigned(consumer, topic, 1);
-        for (int i = 0; i < 5; i++) {
+        inbox.awaitAll(Case.sendSome(topic, "tag", 0, 1), Case.PATIENCE);
+        for (int i = 1; i <= 5; i++) {
             Thread.sleep(1500);
             Message message = Case.message(topic, "tag", i);
             Case.send(message);
@@ -123,11 +123,11 @@ final class PushConsumers {
         }
         Case.Inbox inbox = new Case.Inbox();
         c.collect(c.push(c.group()), topic, "TagA || TagC", inbox);
-        inbox.expectExactly(wanted, 20);
+        inbox.expectExactly(wanted, Case.PATIENCE);
         // Also while the consumer waits at the broker: the tag it does not want must not wake it for nothing, the other must.
         Case.sendSome(topic, "TagB", 1000, 4);
         wanted.addAll(Case.sendSome(topic, "TagC", 1004, 4));
-        inbox.expectExactly(wanted, 20);
+        inbox.expectExactly(wanted, Case.PATIENCE);
     }
 
     /** "Aa" and "BB" have one Java hash code: the broker lets both through, the client drops one and its offset goes on. */
@@ -142,7 +142,7 @@ final class PushConsumers {
         c.collect(consumer, topic, "Aa", inbox);
         List<Message> wanted = Case.sendSome(topic, "Aa", 100, 3);
         Case.sendSome(topic, "BB", 103, 3);
-        inbox.expectExactly(wanted, 20);
+        inbox.expectExactly(wanted, Case.PATIENCE);
         MessageQueue queue = Cluster.queues(topic).get(0);
         Check.within(20, "the group's progress at the broker passes the dropped messages",
             () -> consumer.getDefaultMQPushConsumerImpl().getOffsetStore().readOffset(queue, ReadOffsetType.READ_FROM_STORE) >= 103);
@@ -179,7 +179,7 @@ final class PushConsumers {
         c.collect(consumer, topic, "*", inbox);
         Case.awaitAssigned(consumer, topic, 2);
         wanted.addAll(Case.sendSome(topic, "tag", 40, 20));
-        inbox.expectExactly(wanted, 20);
+        inbox.expectExactly(wanted, Case.PATIENCE);
     }
 
     /**
@@ -195,7 +195,7 @@ final class PushConsumers {
             consumer.setConsumeFromWhere(where);
             Case.Inbox inbox = new Case.Inbox();
             c.collect(consumer, topic, "*", inbox);
-            inbox.expectExactly(sent, 20);
+            inbox.expectExactly(sent, Case.PATIENCE);
         }
     }
 
@@ -206,11 +206,11 @@ final class PushConsumers {
         Case.Inbox inbox = new Case.Inbox();
         DefaultMQPushConsumer consumer = c.push(group);
         c.collect(consumer, topic, "*", inbox);
-        inbox.expectExactly(first, 20);
+        inbox.expectExactly(first, Case.PATIENCE);
         consumer.shutdown();
         List<Message> second = Case.sendSome(topic, "tag", 50, 50);
         Case.Inbox next = new Case.Inbox();
         c.collect(c.push(group), topic, "*", next);
-        next.expectExactly(second, 20);
+        next.expectExactly(second, Case.PATIENCE);
     }
 }

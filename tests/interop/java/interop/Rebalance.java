@@ -71,7 +71,7 @@ final class Rebalance {
         }
         flow.stop();
         Check.that(flow.sent.size() > 100, "only " + flow.sent.size() + " messages were sent");
-        inbox.awaitAll(flow.sent, 25);
+        inbox.awaitAll(flow.sent, Case.PATIENCE);
         for (Message each : flow.sent) {
             Check.same(each, inbox.copies(each).get(0).message);
         }
@@ -94,7 +94,7 @@ final class Rebalance {
         comes.shutdown();
         Check.within(45, "all 4 queues back after a leave", () -> Case.assigned(stays, topic) == 4);
         flow.stop();
-        inbox.awaitAll(flow.sent, 45);
+        inbox.awaitAll(flow.sent, Case.PATIENCE);
         // Messages may come twice around a change of hands, but a first arrival never overtakes an earlier one.
         long[] next = new long[4];
         for (Case.Received each : inbox.all()) {

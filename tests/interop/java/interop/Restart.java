@@ -145,7 +145,7 @@ final class Restart {
                 acknowledged.size(), System.currentTimeMillis() - back);
             stop = true;
             sender.join();
-            inbox.awaitAll(acknowledged, 40);
+            inbox.awaitAll(acknowledged, Case.PATIENCE);
             Map<String, MessageExt> stored = new java.util.HashMap<>();
             Cluster.readAll(topic).forEach(each -> stored.put(each.getMsgId(), each));
             for (Message each : acknowledged) {
@@ -175,7 +175,7 @@ final class Restart {
 
         @Override
         void after() throws Exception {
-            inbox.awaitAll(List.of(message), 40);
+            inbox.awaitAll(List.of(message), Case.PATIENCE);
             Case.Received got = inbox.copies(message).get(0);
             Check.same(message, got.message);
             Check.that(got.atMillis - sentAt >= 10_000, "arrived " + (got.atMillis - sentAt) + " ms after it was sent");
@@ -200,7 +200,7 @@ final class Restart {
             Case.Inbox inbox = new Case.Inbox();
             DefaultMQPushConsumer consumer = c.push(group);
             c.collect(consumer, topic, "*", inbox);
-            inbox.expectExactly(first, 20);
+            inbox.expectExactly(first, Case.PATIENCE);
             consumer.shutdown();
             if (!exactly) {
                 // The broker writes offsets every 5 s.
@@ -213,7 +213,7 @@ final class Restart {
             List<Message> second = retrying(() -> Case.sendSome(topic, "tag", 100, 50));
             Case.Inbox inbox = new Case.Inbox();
             c.collect(c.push(group), topic, "*", inbox);
-            inbox.expectExactly(second, 25);
+            inbox.expectExactly(second, Case.PATIENCE);
         }
     }
 

@@ -37,7 +37,7 @@ final class RetryAndDlq {
         Case.awaitAssigned(consumer, topic, 2);
         Case.awaitRetryQueue(consumer);
         List<Message> sent = Case.sendSome(topic, "TagA", 0, 10);
-        inbox.awaitAll(sent, 10);
+        inbox.awaitAll(sent, Case.PATIENCE);
         Check.within(20, "2 of 10 messages come again", () -> inbox.all().size() >= 12);
         Thread.sleep(300);
         Check.equal("arrivals", 12, inbox.all().size());
@@ -102,7 +102,7 @@ final class RetryAndDlq {
         consumer.start();
         Case.sendSome(topic, "tag", 0, 6);
         List<String> wanted = List.of("0", "1", "2", "3", "3", "3", "4", "5");
-        Check.within(40, "8 arrivals", () -> {
+        Check.within(Case.PATIENCE, "8 arrivals", () -> {
             synchronized (seen) {
                 return seen.size() >= wanted.size();
             }
@@ -162,7 +162,7 @@ final class RetryAndDlq {
         Map<String, MessageExt> dead = Cluster.readById(topic, 1);
         Case.Inbox inbox = new Case.Inbox();
         c.collect(c.push(c.group()), topic, "*", inbox);
-        Check.within(20, "a consumer of " + topic + " receives it", () -> !inbox.all().isEmpty());
+        Check.within(Case.PATIENCE, "a consumer of " + topic + " receives it", () -> !inbox.all().isEmpty());
         for (MessageExt got : List.of(dead.values().iterator().next(), inbox.all().get(0).message)) {
             Check.equal("id", Case.Inbox.id(sent), got.getMsgId());
             Check.equal("body", new String(sent.getBody()), new String(got.getBody()));

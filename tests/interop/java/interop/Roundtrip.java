@@ -10,11 +10,11 @@ final class Roundtrip {
         Case.send(first);
         Case.Inbox auto = new Case.Inbox();
         c.collect(c.push(c.group()), first.getTopic(), "*", auto);
-        auto.expectExactly(List.of(first), 25);
+        auto.expectExactly(List.of(first), Case.PATIENCE);
 
         String topic = c.topic(4);
         Case.Inbox inbox = new Case.Inbox();
         c.collect(c.push(c.group()), topic, "*", inbox);
-        inbox.expectExactly(Case.sendSome(topic, "tag", 0, 200), 25);
+        inbox.expectExactly(Case.sendSome(topic, "tag", 0, 200), Case.PATIENCE);
     }
 }

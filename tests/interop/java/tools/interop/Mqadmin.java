@@ -320,7 +320,7 @@ public final class Mqadmin {
         consumer.setPersistConsumerOffsetInterval(300);
         Case.Inbox inbox = new Case.Inbox();
         c.collect(consumer, topic, "*", inbox);
-        inbox.awaitAll(Case.sendSome(topic, "tag", 0, 20), 20);
+        inbox.awaitAll(Case.sendSome(topic, "tag", 0, 20), Case.PATIENCE);
         Check.within(20, "progress of both queues reaches the broker", () -> {
             String printed = mqadmin("consumerProgress", "-g", group);
             return printed.contains(topic + " " + BROKER + " 0 10 10 0 ") && printed.contains(topic + " " + BROKER + " 1 10 10 0 ")
@@ -348,7 +348,7 @@ public final class Mqadmin {
         Case.Inbox before = new Case.Inbox();
         DefaultMQPushConsumer consumer = c.push(group);
         c.collect(consumer, topic, "*", before);
-        before.expectExactly(all, 20);
+        before.expectExactly(all, Case.PATIENCE);
         consumer.shutdown();
         String printed = mqadmin("resetOffsetByTime", "-g", group, "-t", topic, "-s", Long.toString(middle));
         for (String queue : List.of("0", "1")) {
@@ -356,7 +356,7 @@ public final class Mqadmin {
         }
         Case.Inbox after = new Case.Inbox();
         c.collect(c.push(group), topic, "*", after);
-        after.expectExactly(second, 20);
+        after.expectExactly(second, Case.PATIENCE);
     }
 
     private static void brokerStatus(Case c) {
@@ -399,7 +399,7 @@ public final class Mqadmin {
         DefaultMQPushConsumer consumer = c.push(group);
         consumer.setPersistConsumerOffsetInterval(300);
         c.collect(consumer, topic, "*", inbox);
-        inbox.awaitAll(Case.sendSome(topic, "tag", 0, 10), 20);
+        inbox.awaitAll(Case.sendSome(topic, "tag", 0, 10), Case.PATIENCE);
         Check.within(10, "no accumulation", () -> row(mqadmin("statsAll", "-t", topic), cut(topic), cut(group)).get(2).equals("0"));
     }
 
