@@ -292,7 +292,7 @@ fn extreme_numbers_are_taken_as_they_are() {
             .call(commit("extremes", &name, 0, offset))
             .expect(code);
     }
-    for offset in [-1, i64::MAX, i64::MIN, 1 << 48, 3] {
+    for offset in [-1, i64::MAX, i64::MIN, 5 << 48, 3, (1 << 48) - 1] {
         client
             .call(Request::new(33).with("offset", offset))
             .expect(1);
@@ -383,9 +383,10 @@ fn a_body_that_is_not_what_it_must_be_is_code_1() {
     for code in [34, 41, 42, 200, 18, 225] {
         for body in bodies {
             let reply = client.call(Request::new(code).with_body(body.to_vec()));
-            let harmless = code == 18 && body == b"[]" || reply.code == 29;
+            // A list that is not there has nothing in it; a group without a name is refused.
+            let empty = matches!(code, 18 | 225) && matches!(body[..], [b'[', b']'] | [b'{', b'"', ..]);
             assert!(
-                reply.code == 1 || harmless,
+                reply.code == 1 || reply.code == 29 || empty,
                 "request {code} with {:?}: {}",
                 &body[..body.len().min(30)],
                 reply.code

@@ -315,7 +315,7 @@ fn odd_headers_are_understood() {
         ask(&format!(r#""queueId":"0","topic":"{name}","x":null"#)),
         format!(
             r#" {{ "opaque" : 77 , "nobody" : [ {{ "knows" : [ 1.5e3, null, false ] }} ],
-            "flag":0, "code" : 30 , "language":"KLINGON", "version":null,
+            "flag":0, "code" : 30 , "language":"KLINGON",
             "extFields" : {{ "topic" : "{name}" , "queueId" : "0" }} }} "#
         ),
         // Escapes in keys and values.

@@ -66,6 +66,7 @@ fn names_of_queues(root: &Path) -> BTreeSet<PathBuf> {
     tree(root)
         .into_iter()
         .filter(|path| path.components().any(|c| c.as_os_str() == "consumequeue"))
+        .filter(|path| !path.components().any(|c| c.as_os_str() == "Good"))
         .collect()
 }
 
