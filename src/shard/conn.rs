@@ -38,6 +38,10 @@ pub(super) struct Conn {
     pub in_turn: bool,
     /// It is in the shard's list of connections to be written.
     pub dirty: bool,
+    /// Requests of this connection that another shard is about to answer.
+    pub awaiting: u32,
+    /// It is in the shard's list of connections that wait for such answers.
+    pub held: bool,
     /// The socket was full: a task of its own writes now.
     draining: bool,
     /// Notified when that task has written everything.
@@ -55,6 +59,8 @@ impl Conn {
             out: OutQueue::default(),
             in_turn: false,
             dirty: false,
+            awaiting: 0,
+            held: false,
             draining: false,
             drained: Rc::default(),
             last_active: Instant::now(),

@@ -191,14 +191,21 @@ impl<S: Service> Reader<S> {
         outcome: Result<Flow, ()>,
     ) -> bool {
         self.service.turn_end();
+        let mut write = true;
         if let Some(conn) = self.shard.conns.borrow_mut().get_mut(id) {
             conn.in_turn = false;
+            if conn.awaiting > 0 && !conn.out.is_empty() {
+                write = false;
+                self.shard.schedule(id, conn);
+            }
             conn.frame_since = match (partial.bytes.is_empty(), outcome) {
                 (false, Ok(Flow::Continue)) => conn.frame_since.or(Some(began)),
                 _ => None,
             };
         }
-        self.shard.flush(id);
+        if write {
+            self.shard.flush(id);
+        }
         self.shard.end_turn(began, "frames of a connection", 0);
         outcome != Ok(Flow::Close) && outcome.is_ok()
     }
