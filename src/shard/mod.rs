@@ -11,6 +11,7 @@ mod ids;
 mod lane;
 mod listener;
 mod out;
+mod reader;
 mod remote;
 
 use std::cell::{Cell, RefCell};
@@ -142,6 +143,9 @@ impl<M: Send + 'static> Shard<M> {
         let Some(state) = conns.get_mut(conn) else {
             return false;
         };
+        if state.broken {
+            return false;
+        }
         append(&mut state.out);
         if !state.in_turn {
             self.schedule(conn, state);
@@ -199,16 +203,8 @@ impl<M: Send + 'static> Shard<M> {
 
     /// Ends a connection of this shard.
     pub fn close(&self, conn: ConnId) {
-        if let Some(state) = self.conns.borrow().get(conn) {
-            conn::shutdown(state.fd);
-        }
-    }
-
-    /// Ends the accepting of connections and all connections.
-    pub fn stop(&self) {
-        self.stopping.set(true);
-        for state in self.conns.borrow().iter() {
-            conn::shutdown(state.fd);
+        if let Some(state) = self.conns.borrow_mut().get_mut(conn) {
+            state.fail();
         }
     }
 
@@ -228,7 +224,7 @@ impl<M: Send + 'static> Shard<M> {
     }
 
     /// Counts a turn that began at `began` if it was long, with its cause.
-    pub fn end_turn(&self, began: std::time::Instant, cause: &str, code: i32) {
+    pub fn end_turn(&self, began: std::time::Instant, cause: &str) {
         let took = began.elapsed();
         if took > TURN_MAX {
             self.long_turns.set(self.long_turns.get() + 1);
@@ -237,7 +233,6 @@ impl<M: Send + 'static> Shard<M> {
                 millis = took.as_millis() as u64,
                 limit_millis = TURN_MAX.as_millis() as u64,
                 cause,
-                code,
                 total = self.long_turns.get(),
                 "long turn"
             );
