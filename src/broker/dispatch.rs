@@ -45,12 +45,12 @@ impl Service for BrokerShard {
                 let (request, peer) = *request;
                 self.control_request(request, peer, to);
             }
-            Message::Reply(conn, pieces) => {
-                self.forwarded_done();
-                self.write_pieces(conn, pieces);
+            Message::Reply(to, pieces) => {
+                self.forwarded_done(&to);
+                self.write_pieces(to.conn, pieces);
             }
             Message::Push(conn, pieces) => self.write_pieces(conn, pieces),
-            Message::Done => self.forwarded_done(),
+            Message::Done(to) => self.forwarded_done(&to),
             Message::Closed(conn) => self.client_closed(conn),
             Message::Ask(number, ask) => self.answer_ask(from, number, *ask),
             Message::Answer(number, answer) => self.asks.answered(number, *answer),
@@ -90,6 +90,7 @@ impl BrokerShard {
             opaque: header.fixed.opaque,
             serialize: frame.serialize,
             one_way: header.fixed.is_one_way(),
+            awaited: false,
         };
         if self.stopping.get() {
             return self.refuse_stopping(&to, header.fixed.version);
@@ -142,7 +143,7 @@ impl BrokerShard {
     /// Sends a request about a queue to the queue's owner.
     pub(super) fn to_queue_owner(
         &self,
-        to: ReplyTo,
+        mut to: ReplyTo,
         job: QueueJob,
         topic: &str,
         queue_id: i32,
@@ -162,6 +163,7 @@ impl BrokerShard {
         if !self.may_forward() {
             return Flow::Later;
         }
+        self.await_answer(&mut to);
         self.forward(owner, Message::Queue(Box::new(job), to));
         Flow::Continue
     }
@@ -217,7 +219,8 @@ impl BrokerShard {
             match me.handle_control(conn, request).await {
                 Some(response) => me.reply(&to, &response),
                 None if !me.is_local(&to) => {
-                    me.shard.send(to.conn.shard, LaneKind::Reply, Message::Done);
+                    me.shard
+                        .send(to.conn.shard, LaneKind::Reply, Message::Done(to));
                 }
                 None => {}
             }

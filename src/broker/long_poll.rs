@@ -88,7 +88,8 @@ impl BrokerShard {
         if !self.is_local(&job.reply_to) && !job.parked {
             // It may wait long: it no longer counts as under way.
             let home = job.reply_to.conn.shard;
-            self.shard.send(home, LaneKind::Reply, Message::Done);
+            self.shard
+                .send(home, LaneKind::Reply, Message::Done(job.reply_to));
             job.parked = true;
         }
         let queue = self

@@ -26,6 +26,9 @@ pub struct ReplyTo {
     pub serialize: Serialize,
     /// Whether the sender wants no answer.
     pub one_way: bool,
+    /// Whether its connection holds back other answers for a moment, to be written
+    /// together with this one; see [`crate::shard::Shard::await_remote`].
+    pub awaited: bool,
 }
 
 /// A message or batch that has passed all checks and goes to its queue. `B` is
@@ -194,9 +197,9 @@ pub enum Message {
     /// A request for the control shard.
     Control(Box<(Request, SocketAddr)>, ReplyTo),
     /// The answer to a forwarded request: a frame for a connection of the receiving shard.
-    Reply(ConnId, Vec<Bytes>),
+    Reply(ReplyTo, Vec<Bytes>),
     /// A forwarded request has no answer, or none yet.
-    Done,
+    Done(ReplyTo),
     /// An answer to a forwarded request that was counted as done before.
     Push(ConnId, Vec<Bytes>),
     /// A connection of the sending shard is gone; for the control shard.

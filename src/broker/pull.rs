@@ -45,10 +45,11 @@ impl BrokerShard {
                 self.pull_owned(job);
                 Flow::Continue
             }
-            Ok((job, owner)) => {
+            Ok((mut job, owner)) => {
                 if !self.may_forward() {
                     return Flow::Later;
                 }
+                self.await_answer(&mut job.reply_to);
                 self.forward(owner, Message::Pull(Box::new(job)));
                 Flow::Continue
             }

@@ -132,7 +132,7 @@ impl BrokerShard {
         };
         if to.one_way && !self.is_local(&to) {
             self.shard
-                .send(to.conn.shard, LaneKind::Reply, Message::Done);
+                .send(to.conn.shard, LaneKind::Reply, Message::Done(to));
         } else {
             self.reply(&to, &response);
         }

@@ -295,9 +295,9 @@ impl BrokerShard {
         pieces.extend(fetch.into_pieces());
         let message = match (to.one_way, job.parked) {
             (true, true) => return,
-            (true, false) => Message::Done,
+            (true, false) => Message::Done(*to),
             (false, true) => Message::Push(to.conn, pieces),
-            (false, false) => Message::Reply(to.conn, pieces),
+            (false, false) => Message::Reply(*to, pieces),
         };
         self.shard.send(to.conn.shard, LaneKind::Reply, message);
     }

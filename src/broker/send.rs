@@ -113,7 +113,7 @@ impl BrokerShard {
     /// The rest of the checks, and off to the queue.
     fn send_checked(
         &self,
-        to: ReplyTo,
+        mut to: ReplyTo,
         body: &[u8],
         send: &SendHeader<'_>,
         topic: &Arc<TopicEntry>,
@@ -232,6 +232,7 @@ impl BrokerShard {
             return Flow::Later;
         }
         let job = Box::new(job.to_owned());
+        self.await_answer(&mut to);
         self.forward(owner, super::Message::Append(job, to));
         Flow::Continue
     }
