@@ -26,7 +26,7 @@ use bytes::Bytes;
 pub use crate::local_event::LocalEvent;
 pub use crate::store::ShardId;
 pub use conn::ConnLimits;
-pub use executor::{allowed_cpus, blocking, next_turn, sleep, spawn, spawn_executor};
+pub use executor::{PREEMPT, allowed_cpus, blocking, next_turn, sleep, spawn, spawn_executor};
 pub use ids::ConnId;
 pub use lane::{LaneEnds, LaneKind, mesh};
 pub use listener::{bind, serve};
