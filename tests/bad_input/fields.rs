@@ -384,7 +384,8 @@ fn a_body_that_is_not_what_it_must_be_is_code_1() {
         for body in bodies {
             let reply = client.call(Request::new(code).with_body(body.to_vec()));
             // A list that is not there has nothing in it; a group without a name is refused.
-            let empty = matches!(code, 18 | 225) && matches!(body[..], [b'[', b']'] | [b'{', b'"', ..]);
+            let empty =
+                matches!(code, 18 | 225) && matches!(body[..], [b'[', b']'] | [b'{', b'"', ..]);
             assert!(
                 reply.code == 1 || reply.code == 29 || empty,
                 "request {code} with {:?}: {}",
