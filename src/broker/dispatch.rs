@@ -29,7 +29,8 @@ impl Service for BrokerShard {
     fn closed(&self, conn: ConnId) {
         self.calls_of_closed(conn);
         self.shard
-            .send(ShardId::CONTROL, LaneKind::Reply, Message::Closed(conn));
+            // Behind its requests, so that none of them brings it back.
+            .send(ShardId::CONTROL, LaneKind::Request, Message::Closed(conn));
     }
 
     fn message(&self, from: ShardId, message: Message) -> Option<Message> {
@@ -39,8 +40,17 @@ impl Service for BrokerShard {
                     return Some(Message::Append(job, to));
                 }
             }
-            Message::Pull(job) => self.pull_owned(*job),
-            Message::Queue(job, to) => self.queue_job(*job, to),
+            Message::Pull(job) => {
+                if let Err(super::read::TooCold(job)) = self.pull_owned(*job) {
+                    return Some(Message::Pull(Box::new(job)));
+                }
+            }
+            Message::Queue(job, to) => {
+                if job.0.may_load() && self.cold.get() >= super::read::COLD_MAX {
+                    return Some(Message::Queue(job, to));
+                }
+                self.queue_job(*job, to);
+            }
             Message::Control(request, to) => {
                 let (request, peer) = *request;
                 self.control_request(request, peer, to);
@@ -157,6 +167,9 @@ impl BrokerShard {
         };
         let job = (job, topic.to_owned(), queue_id);
         if owner == self.id() {
+            if job.0.may_load() && self.cold.get() >= super::read::COLD_MAX {
+                return Flow::Later;
+            }
             self.queue_job(job, to);
             return Flow::Continue;
         }

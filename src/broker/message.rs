@@ -185,6 +185,13 @@ pub enum QueueJob {
     EarliestTime,
 }
 
+impl QueueJob {
+    /// Whether it may have to read what is not in memory.
+    pub fn may_load(&self) -> bool {
+        matches!(self, QueueJob::OffsetByTime { .. } | QueueJob::EarliestTime)
+    }
+}
+
 /// What crosses a lane.
 #[derive(Debug)]
 pub enum Message {
@@ -284,6 +291,8 @@ pub enum Ask {
     DelayProgress,
     /// Takes no more requests.
     StopRequests,
+    /// Answered when nothing is under way any more, or after this time.
+    Drained(Duration),
     /// Closes the store.
     Close,
     /// Calls a client of the answering shard.

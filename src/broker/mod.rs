@@ -90,6 +90,10 @@ pub struct BrokerShard {
     properties: RefCell<Vec<u8>>,
     physical: RefCell<Vec<i64>>,
     delay: delay::DelayQueues,
+    /// Queues with something new, a buffer that is used again.
+    arrivals: RefCell<Vec<crate::store::QueueIndex>>,
+    /// Tasks that read what is not in memory.
+    cold: Cell<usize>,
     forwarded: Cell<usize>,
     deferred: Cell<usize>,
     unique: Cell<u64>,

@@ -41,10 +41,10 @@ impl BrokerShard {
         }
         let lite = header.fixed.code == request::LITE_PULL_MESSAGE;
         match self.pull_job(to, &pull, lite) {
-            Ok((job, owner)) if owner == self.id() => {
-                self.pull_owned(job);
-                Flow::Continue
-            }
+            Ok((job, owner)) if owner == self.id() => match self.pull_owned(job) {
+                Ok(()) => Flow::Continue,
+                Err(_) => Flow::Later,
+            },
             Ok((mut job, owner)) => {
                 if !self.may_forward() {
                     return Flow::Later;

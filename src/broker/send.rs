@@ -118,7 +118,6 @@ impl BrokerShard {
         send: &SendHeader<'_>,
         topic: &Arc<TopicEntry>,
     ) -> Flow {
-        let settings = self.settings.borrow().clone();
         let illegal = |remark: String| {
             self.refuse(&to, response::MESSAGE_ILLEGAL, remark);
             Flow::Continue
@@ -144,7 +143,7 @@ impl BrokerShard {
                 send.topic
             ));
         }
-        let limit = settings.max_message_size;
+        let limit = self.settings.borrow().max_message_size;
         if body.len() > limit {
             return illegal(format!(
                 "body of {} bytes, the limit (maxMessageSize) is {limit}",

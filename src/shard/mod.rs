@@ -196,6 +196,15 @@ impl<M: Send + 'static> Shard<M> {
         self.write(conn, |out| out.push(bytes))
     }
 
+    /// Whether so many answers of a connection wait to be written that its peer
+    /// gets no more for now.
+    pub fn is_full(&self, conn: ConnId) -> bool {
+        let conns = self.conns.borrow();
+        conns
+            .get(conn)
+            .is_some_and(|state| state.out.len() > self.limits.out_bytes_max)
+    }
+
     /// The peer's address of a connection of this shard.
     pub fn peer(&self, conn: ConnId) -> Option<SocketAddr> {
         self.conns.borrow().get(conn).map(|state| state.peer)

@@ -27,7 +27,7 @@ pub struct Checkpoint {
     /// Position up to which queue files hold the entries, as long as the
     /// machine does not lose power.
     pub written: u64,
-    /// Position up to which they hold them whatever happens.
+    /// Position up to which they hold them whatever happens. The end of a message.
     pub synced: u64,
     /// Store time of the newest message on the device, ms since 1970.
     pub message_timestamp: i64,

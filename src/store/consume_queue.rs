@@ -69,6 +69,8 @@ pub struct Queue {
     pub visible: u64,
     /// Entries below this one are in the files.
     pub on_file: u64,
+    /// It is among the queues that readers see more of since they last looked.
+    pub arrived: bool,
     recent: VecDeque<Entry>,
 }
 
@@ -114,6 +116,12 @@ impl Queue {
         }
     }
 
+    /// Begins the queue again at `offset`, with nothing in it.
+    pub fn restart(&mut self, offset: u64) {
+        (self.min, self.next, self.visible, self.on_file) = (offset, offset, offset, offset);
+        self.recent = VecDeque::new();
+    }
+
     /// Gives up the memory of a queue that nothing is appended to.
     pub fn shrink(&mut self) {
         if self.on_file == self.next {
@@ -156,6 +164,7 @@ impl Queues {
             next,
             visible: next,
             on_file: next,
+            arrived: false,
             recent: VecDeque::new(),
         });
         index

@@ -2,7 +2,7 @@
 //! log to device, entries to queue files, segments ahead of their need.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -51,8 +51,15 @@ struct Shared {
     /// A watermark moved, or room appeared.
     progress: LocalEvent,
     closing: Cell<bool>,
+    /// Queue files are being written: one round at a time.
+    writing: Cell<bool>,
+    written: LocalEvent,
+    /// Ends of messages up to which queue files were complete, oldest first.
+    boundaries: RefCell<VecDeque<u64>>,
     preparing: Cell<bool>,
     read_files: RefCell<HashMap<u64, Rc<LogFile>>>,
+    /// Blocks that are being read.
+    loading: RefCell<HashMap<u64, Rc<LocalEvent>>>,
     /// Queue files written since the last sync.
     touched: RefCell<HashSet<PathBuf>>,
 }
@@ -61,6 +68,27 @@ struct Shared {
 #[derive(Clone)]
 pub struct StoreHandle {
     shared: Rc<Shared>,
+}
+
+impl Shared {
+    /// The last end of a message that the device has promised, and whose queue
+    /// entries were written by `position` or an earlier round. The log itself is
+    /// made durable up to anywhere, the middle of a message too.
+    fn last_durable_boundary(&self, position: u64, durable: u64) -> u64 {
+        if position <= durable {
+            self.boundaries.borrow_mut().clear();
+            return position;
+        }
+        let mut boundaries = self.boundaries.borrow_mut();
+        while boundaries.get(1).is_some_and(|&next| next <= durable) {
+            boundaries.pop_front();
+        }
+        boundaries
+            .front()
+            .copied()
+            .filter(|&b| b <= durable)
+            .unwrap_or(0)
+    }
 }
 
 impl StoreHandle {
@@ -87,8 +115,12 @@ impl StoreHandle {
             work: LocalEvent::default(),
             progress: LocalEvent::default(),
             closing: Cell::new(false),
+            writing: Cell::new(false),
+            written: LocalEvent::default(),
+            boundaries: RefCell::default(),
             preparing: Cell::new(false),
             read_files: RefCell::default(),
+            loading: RefCell::default(),
             touched: RefCell::new(opened.touched),
         };
         let handle = StoreHandle {
@@ -153,7 +185,37 @@ impl StoreHandle {
         Ok(())
     }
 
+    /// Loads a block once for all who want it at the same time; reads ahead for
+    /// who reads on.
     async fn load_block(&self, position: u64) -> io::Result<()> {
+        let shared = &self.shared;
+        let loading = shared.loading.borrow().get(&position).cloned();
+        if let Some(loading) = loading {
+            loading.wait().await;
+            return Ok(());
+        }
+        let done = Rc::new(LocalEvent::default());
+        shared.loading.borrow_mut().insert(position, done.clone());
+        let loaded = self.read_block(position).await;
+        shared.loading.borrow_mut().remove(&position);
+        done.notify();
+        let next = position + CACHE_BLOCK_BYTES;
+        let reads_on = shared.state.borrow().reads_on(position, next);
+        if loaded.is_ok() && reads_on && !shared.loading.borrow().contains_key(&next) {
+            let me = self.clone();
+            shared.loading.borrow_mut().insert(next, Rc::default());
+            glommio::spawn_local(async move {
+                // Who needs it and does not find it says what is wrong.
+                let _ = me.read_block(next).await;
+                let done = me.shared.loading.borrow_mut().remove(&next);
+                done.inspect(|done| done.notify());
+            })
+            .detach();
+        }
+        loaded
+    }
+
+    async fn read_block(&self, position: u64) -> io::Result<()> {
         let shared = &self.shared;
         let (base, end) = {
             let log = &shared.state.borrow().log;
@@ -212,6 +274,8 @@ impl StoreHandle {
                 tracing::warn!(path = %dir.display(), %error, "queue files of a removed topic stay");
             }
         }
+        // A restart that read the log from before the removal would bring the topic back.
+        write_queues(&self.shared, true).await;
     }
 
     /// Writes everything, makes it durable and records that: a store closed like
@@ -222,6 +286,7 @@ impl StoreHandle {
     pub async fn close(&self) -> io::Result<()> {
         let shared = &self.shared;
         shared.closing.set(true);
+        shared.state.borrow_mut().log.close();
         shared.work.notify();
         loop {
             let (target, durable, failed) = {
@@ -292,7 +357,11 @@ async fn flush_log(shared: &Rc<Shared>) {
             let flushed = shared.state.borrow().log.flushed();
             match file.sync().await {
                 Ok(()) => shared.state.borrow_mut().log.set_durable(flushed),
-                Err(error) => fail(shared, "flush", flushed, &error),
+                Err(error) => {
+                    fail(shared, "flush", flushed, &error);
+                    shared.progress.notify();
+                    return;
+                }
             }
             synced_at = Instant::now();
             shared.progress.notify();
@@ -428,6 +497,16 @@ fn prepare_segment(shared: &Rc<Shared>) {
 
 /// Writes new entries to the queue files, then the checkpoint.
 async fn write_queues(shared: &Rc<Shared>, sync: bool) {
+    while shared.writing.get() {
+        shared.written.wait().await;
+    }
+    shared.writing.set(true);
+    write_round(shared, sync).await;
+    shared.writing.set(false);
+    shared.written.notify();
+}
+
+async fn write_round(shared: &Rc<Shared>, sync: bool) {
     loop {
         let (jobs, position, all) = shared
             .state
@@ -437,7 +516,7 @@ async fn write_queues(shared: &Rc<Shared>, sync: bool) {
             let state = shared.state.borrow();
             Checkpoint {
                 written: position,
-                synced: position.min(state.log.durable()),
+                synced: shared.last_durable_boundary(position, state.log.durable()),
                 message_timestamp: state.message_timestamp(),
             }
         };
@@ -457,6 +536,9 @@ async fn write_queues(shared: &Rc<Shared>, sync: bool) {
             })
             .await;
         shared.touched.borrow_mut().extend(touched);
+        if all && done.iter().all(Option::is_some) {
+            shared.boundaries.borrow_mut().push_back(position);
+        }
         if let Err(error) = saved {
             tracing::warn!(%error, "checkpoint not written; a restart reads more of the log");
         }
@@ -500,11 +582,12 @@ fn save_checkpoint(
         Some(touched) => {
             queue_files::sync(touched)?;
             touched.clear();
+            checkpoint.synced = checkpoint.synced.max(Checkpoint::load_synced(&path)?);
             checkpoint.save(&path, &boot, true)
         }
         None => {
             // What was synced before stays the promise.
-            checkpoint.synced = Checkpoint::load_synced(&path)?.min(checkpoint.synced);
+            checkpoint.synced = Checkpoint::load_synced(&path)?;
             checkpoint.save(&path, &boot, false)
         }
     }

@@ -29,6 +29,16 @@ use super::tail::{Tail, boot_id};
 use super::{BLOCK_BYTES, POSITION_BITS, ShardId, segment};
 use crate::wire::message::{BLANK_BYTES, MAGIC_BLANK, Record, RecordError};
 
+/// Largest queue number that is taken from a record.
+const QUEUE_ID_MAX: i32 = 65_535;
+
+/// Longest gap between the offsets of a queue that is filled up. A record's header
+/// has no checksum of its own: a wilder one is not believed.
+const GAP_MAX: u64 = 1_000_000;
+
+/// Longest record, in bytes: the largest body that can be set, and room to spare.
+const RECORD_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
 /// Entries of one queue that a recovery holds in memory before it writes them.
 const UNWRITTEN_MAX: u64 = 16 * 1024;
 
@@ -113,6 +123,15 @@ pub fn open(dir: &Path, shard: ShardId, settings: &StoreSettings) -> Result<Open
     if from < segments.min() || from > segments.end() {
         from = segments.min();
     }
+    if !segments.is_boundary(from)? {
+        tracing::warn!(%shard, from, "the checkpoint does not point at a message: the whole log is read");
+        from = segments.min();
+    }
+    if !queue_files::fits(dir, settings.queue_file_bytes)? {
+        tracing::warn!(%shard, "queue files of another size setting: made anew from the log");
+        queue_files::remove_all(dir)?;
+        from = segments.min();
+    }
     let mut queues = load_queues(dir, shard, settings, from)?;
     let scan = Scan {
         dir,
@@ -124,7 +143,10 @@ pub fn open(dir: &Path, shard: ShardId, settings: &StoreSettings) -> Result<Open
         touched: HashSet::new(),
     };
     let (end, message_timestamp, touched) = scan.run(from)?;
-    segments.clear_behind(end)?;
+    if report.stopped_at.is_some() {
+        segments.set_aside(end)?;
+    }
+    segments.clear_behind(end, end > from || report.stopped_at.is_some())?;
     let last_block = segments.read(align_down(end), (end - align_down(end)) as usize)?;
     let tail = Tail::create(&tail_path, settings.tail_bytes, shard.0, end)?;
     for (_, queue) in queues.iter_mut() {
@@ -194,9 +216,13 @@ impl<'a> Segments<'a> {
                 });
             }
         }
-        // A file that a crash left short is brought to its size.
+        // A short file (of a broker that grows its files as it writes) is brought to
+        // its size, without taking blocks that may not be there.
         for &position in &segments.positions {
-            segment::create(dir, shard, position, segments.bytes)?;
+            let file = segments.open(position)?;
+            if file.metadata()?.len() < segments.bytes {
+                file.set_len(segments.bytes)?;
+            }
         }
         Ok(segments)
     }
@@ -261,8 +287,58 @@ impl<'a> Segments<'a> {
         Ok(bytes)
     }
 
-    /// Clears all that lies behind the end of the log.
-    fn clear_behind(&self, end: u64) -> io::Result<()> {
+    /// Whether a record, a filler or clear space begins at `position`.
+    fn is_boundary(&self, position: u64) -> io::Result<bool> {
+        if position == self.end() {
+            return Ok(true);
+        }
+        let base = self.base(position);
+        let len = (base + self.bytes - position).min(RECORD_BYTES_MAX);
+        let bytes = self.read(position, len as usize)?;
+        if bytes.len() < BLANK_BYTES || bytes[..BLANK_BYTES] == [0; BLANK_BYTES] {
+            return Ok(true);
+        }
+        Ok(bytes[4..8] == MAGIC_BLANK.to_be_bytes() || self.is_record_at(position, &bytes))
+    }
+
+    fn is_record_at(&self, position: u64, bytes: &[u8]) -> bool {
+        let physical = u64::from(self.shard.0) << POSITION_BITS | position;
+        Record::parse(bytes).is_ok_and(|record| {
+            record.physical_offset() as u64 == physical && record.verify().is_ok()
+        })
+    }
+
+    /// Keeps a copy of what lies behind the end of the log in its segment when
+    /// there is a valid record in it: after a power loss that is what the device
+    /// wrote out of order and never promised, but a damaged disk looks the same.
+    fn set_aside(&self, end: u64) -> io::Result<()> {
+        let base = self.base(end);
+        if base == self.end() {
+            return Ok(());
+        }
+        let rest = self.read(end, (base + self.bytes - end) as usize)?;
+        let magic = crate::wire::message::MAGIC_V1.to_be_bytes();
+        let found = memchr::memmem::find_iter(&rest, &magic)
+            .filter_map(|at| at.checked_sub(4))
+            .find(|&at| self.is_record_at(end + at as u64, &rest[at..]));
+        if let Some(at) = found {
+            let path = self.dir.join(format!("damaged-{end}"));
+            std::fs::write(&path, &rest)?;
+            tracing::error!(
+                shard = %self.shard,
+                end,
+                next_valid = end + at as u64,
+                copy = %path.display(),
+                "valid messages lie behind a damaged place of the log; the log ends in front \
+                 of it, and what lies behind was copied"
+            );
+        }
+        Ok(())
+    }
+
+    /// Clears all that lies behind the end of the log; `all` without looking
+    /// whether it is clear.
+    fn clear_behind(&self, end: u64, all: bool) -> io::Result<()> {
         for &base in self.positions.iter().rev() {
             if base + self.bytes <= end {
                 break;
@@ -273,7 +349,7 @@ impl<'a> Segments<'a> {
             if from < block {
                 file.write_all_at(&vec![0; (block - from) as usize], from)?;
             }
-            if !is_clear(&file, block, self.bytes)? {
+            if all || !is_clear(&file, block, self.bytes)? {
                 segment::clear_from(&file, block, self.bytes)?;
             }
             file.sync_all()?;
@@ -282,8 +358,8 @@ impl<'a> Segments<'a> {
     }
 }
 
-/// Whether the start of a range is clear. Records adjoin, so a range that begins
-/// with clear space was never written, or holds what no reader can reach.
+/// Whether the start of a range is clear. Enough where nothing was found behind
+/// the checkpoint: the process before this one had cleared it, or never wrote it.
 fn is_clear(file: &File, from: u64, bytes: u64) -> io::Result<bool> {
     let mut probe = vec![0; (bytes - from).min(64 * 1024) as usize];
     file.read_exact_at(&mut probe, from)?;
@@ -423,7 +499,8 @@ impl Scan<'_, '_> {
         let Ok(offset) = u64::try_from(offset) else {
             return Ok(());
         };
-        if !is_queued(record.sys_flag()) || queue_id < 0 || !is_path_component(topic) {
+        let known_id = (0..=QUEUE_ID_MAX).contains(&queue_id);
+        if !is_queued(record.sys_flag()) || !known_id || !is_path_component(topic) {
             return Ok(());
         }
         let index = match self.queues.find(topic, queue_id) {
@@ -432,11 +509,15 @@ impl Scan<'_, '_> {
         };
         let queue = self.queues.get_mut(index);
         if offset < queue.next {
-            return Ok(());
+            // What lies behind the checkpoint was cut from the files, so the queue
+            // began again: its topic was removed and made anew.
+            let queue_dir = queue_files::dir(self.dir, topic, queue_id);
+            queue_files::remove(&queue_dir)?;
+            queue.restart(offset);
         }
-        if offset > queue.next && queue.next == queue.min {
+        if offset > queue.next && (queue.next == queue.min || offset - queue.next > GAP_MAX) {
             // All that the queue had before is gone with its segments.
-            (queue.min, queue.next, queue.on_file) = (offset, offset, offset);
+            queue.restart(offset);
         }
         while queue.next < offset {
             // As RocketMQ marks entries without a message.
