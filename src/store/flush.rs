@@ -52,6 +52,8 @@ struct Shared {
     progress: LocalEvent,
     closing: Cell<bool>,
     preparing: Cell<bool>,
+    /// A round of queue writes is under way.
+    writing_queues: Cell<bool>,
     read_files: RefCell<HashMap<u64, Rc<LogFile>>>,
     /// Queue files written since the last sync.
     touched: RefCell<HashSet<PathBuf>>,
@@ -88,6 +90,7 @@ impl StoreHandle {
             progress: LocalEvent::default(),
             closing: Cell::new(false),
             preparing: Cell::new(false),
+            writing_queues: Cell::new(false),
             read_files: RefCell::default(),
             touched: RefCell::new(opened.touched),
         };
@@ -292,7 +295,11 @@ async fn flush_log(shared: &Rc<Shared>) {
             let flushed = shared.state.borrow().log.flushed();
             match file.sync().await {
                 Ok(()) => shared.state.borrow_mut().log.set_durable(flushed),
-                Err(error) => fail(shared, "flush", flushed, &error),
+                Err(error) => {
+                    fail(shared, "flush", flushed, &error);
+                    shared.progress.notify();
+                    return;
+                }
             }
             synced_at = Instant::now();
             shared.progress.notify();
@@ -426,8 +433,18 @@ fn prepare_segment(shared: &Rc<Shared>) {
     .detach();
 }
 
-/// Writes new entries to the queue files, then the checkpoint.
+/// Writes new entries to the queue files, then the checkpoint. One round at a
+/// time: a checkpoint vouches for the entries that rounds before it have taken.
 async fn write_queues(shared: &Rc<Shared>, sync: bool) {
+    while shared.writing_queues.replace(true) {
+        shared.progress.wait().await;
+    }
+    write_queues_alone(shared, sync).await;
+    shared.writing_queues.set(false);
+    shared.progress.notify();
+}
+
+async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) {
     loop {
         let (jobs, position, all) = shared
             .state
