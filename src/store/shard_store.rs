@@ -434,28 +434,56 @@ impl ShardStore {
         if entry.size <= 8 || position < self.log.min() || end > self.watermark() {
             return Ok(false);
         }
-        if let Some((first, second)) = self.log.in_ring(position, len) {
-            let mut head = [0; 8];
-            for (to, from) in head.iter_mut().zip(first.iter().chain(second)) {
-                *to = *from;
-            }
-            let valid = is_head_of(&head, entry.size);
-            if valid {
-                out.copy(first, second);
-            }
-            return Ok(valid);
-        }
-        let mut head = Vec::new();
-        self.blocks
-            .slices(position, 8, |bytes| head.extend_from_slice(&bytes))
-            .map_err(|position| Missing::Block { position })?;
-        if !is_head_of(&head, entry.size) {
+        if !is_head_of(&self.head(position)?, entry.size) {
             return Ok(false);
         }
-        self.blocks
-            .slices(position, len, |bytes| out.slice(bytes))
-            .map_err(|position| Missing::Block { position })?;
+        let split = self.split(position, end);
+        if split > position {
+            self.blocks
+                .slices(position, (split - position) as usize, |b| out.slice(b))
+                .map_err(|position| Missing::Block { position })?;
+        }
+        if split < end {
+            if let Some((first, second)) = self.log.in_ring(split, (end - split) as usize) {
+                out.copy(first, second);
+            }
+        }
         Ok(true)
+    }
+
+    /// From where on the bytes `position..end` are taken from the ring; what lies
+    /// in front is in the segments. A long record may be in parts of both.
+    fn split(&self, position: u64, end: u64) -> u64 {
+        let ring_start = self.log.ring_start();
+        if position >= ring_start {
+            position
+        } else if end > self.log.flushed() {
+            ring_start
+        } else {
+            end
+        }
+    }
+
+    /// The 8 bytes at `position`.
+    fn head(&mut self, position: u64) -> Result<[u8; 8], Missing> {
+        let mut head = [0; 8];
+        let split = self.split(position, position + 8);
+        let front = (split - position) as usize;
+        if front > 0 {
+            let mut at = 0;
+            self.blocks
+                .slices(position, front, |bytes| {
+                    head[at..at + bytes.len()].copy_from_slice(&bytes);
+                    at += bytes.len();
+                })
+                .map_err(|position| Missing::Block { position })?;
+        }
+        if let Some((first, second)) = self.log.in_ring(split, 8 - front) {
+            for (to, from) in head[front..].iter_mut().zip(first.iter().chain(second)) {
+                *to = *from;
+            }
+        }
+        Ok(head)
     }
 
     /// The 8 bytes that begin the record at a physical offset say how long it
@@ -470,15 +498,7 @@ impl ShardStore {
         if position < self.log.min() || position + 8 > self.watermark() {
             return Ok(None);
         }
-        let mut head = Vec::with_capacity(8);
-        if let Some((first, second)) = self.log.in_ring(position, 8) {
-            head.extend_from_slice(first);
-            head.extend_from_slice(second);
-        } else {
-            self.blocks
-                .slices(position, 8, |bytes| head.extend_from_slice(&bytes))
-                .map_err(|position| Missing::Block { position })?;
-        }
+        let head = self.head(position)?;
         let size = i32::from_be_bytes([head[0], head[1], head[2], head[3]]);
         Ok(is_head_of(&head, size).then_some(size))
     }
