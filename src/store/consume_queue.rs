@@ -114,6 +114,16 @@ impl Queue {
         }
     }
 
+    /// Forgets all entries from queue offset `next` on.
+    pub fn cut(&mut self, next: u64) {
+        let keep = next.saturating_sub(self.recent_start()) as usize;
+        self.recent.truncate(keep);
+        self.next = next;
+        self.min = self.min.min(next);
+        self.visible = self.visible.min(next);
+        self.on_file = self.on_file.min(next);
+    }
+
     /// Gives up the memory of a queue that nothing is appended to.
     pub fn shrink(&mut self) {
         if self.on_file == self.next {
@@ -201,6 +211,12 @@ impl Queues {
             queue.recent = VecDeque::new();
         }
         removed
+    }
+
+    /// Sum over the queues of the offsets that come next.
+    pub fn entries(&self) -> u64 {
+        let indexes = self.topics().flat_map(|(_, indexes)| indexes);
+        indexes.map(|index| self.get(index).next).sum()
     }
 }
 

@@ -12,7 +12,7 @@ use futures_lite::future;
 use glommio::timer::sleep;
 
 use super::blocks::CACHE_BLOCK_BYTES;
-use super::checkpoint::Checkpoint;
+use super::checkpoint::{Checkpoint, Vouched};
 use super::consume_queue::{ENTRY_BYTES, Entry, QueueIndex};
 use super::io::{LogFile, probe_device};
 use super::queue_files::{self, WriteJob};
@@ -52,6 +52,10 @@ struct Shared {
     progress: LocalEvent,
     closing: Cell<bool>,
     preparing: Cell<bool>,
+    /// What queue files hold, for a log that the device has yet to promise.
+    unpromised: Cell<Option<Vouched>>,
+    /// The newest of these that it has promised.
+    promised: Cell<Vouched>,
     /// A round of queue writes is under way.
     writing_queues: Cell<bool>,
     read_files: RefCell<HashMap<u64, Rc<LogFile>>>,
@@ -90,6 +94,8 @@ impl StoreHandle {
             progress: LocalEvent::default(),
             closing: Cell::new(false),
             preparing: Cell::new(false),
+            unpromised: Cell::default(),
+            promised: Cell::default(),
             writing_queues: Cell::new(false),
             read_files: RefCell::default(),
             touched: RefCell::new(opened.touched),
@@ -215,6 +221,8 @@ impl StoreHandle {
                 tracing::warn!(path = %dir.display(), %error, "queue files of a removed topic stay");
             }
         }
+        // From now on a restart does not look for them.
+        write_queues(&self.shared, false).await;
     }
 
     /// Writes everything, makes it durable and records that: a store closed like
@@ -446,34 +454,44 @@ async fn write_queues(shared: &Rc<Shared>, sync: bool) {
 
 async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) {
     loop {
-        let (jobs, position, all) = shared
+        let (jobs, vouched, all) = shared
             .state
             .borrow_mut()
             .take_queue_writes(&shared.dir, QUEUE_WRITE_BYTES_MAX);
-        let checkpoint = {
-            let state = shared.state.borrow();
-            Checkpoint {
-                written: position,
-                synced: position.min(state.log.durable()),
-                message_timestamp: state.message_timestamp(),
-            }
+        let durable = shared.state.borrow().log.durable();
+        let promised = [Some(vouched), shared.unpromised.get()]
+            .into_iter()
+            .flatten()
+            .find(|vouched| vouched.position <= durable);
+        if let Some(promised) = promised {
+            shared.promised.set(promised);
+            shared.unpromised.set(None);
+        }
+        let checkpoint = Checkpoint {
+            written: vouched,
+            synced: shared.promised.get(),
+            message_timestamp: shared.state.borrow().message_timestamp(),
         };
         let (indexes, jobs): (Vec<_>, Vec<_>) = jobs.into_iter().unzip();
         let settings = shared.state.borrow().settings().clone();
         let dir = shared.dir.clone();
         let mut touched = shared.touched.take();
-        let (done, touched, saved) = glommio::executor()
+        let (done, touched, saved, whole) = glommio::executor()
             .spawn_blocking(move || {
                 let done = write_jobs(&jobs, &settings, &mut touched);
-                let saved = if all && done.iter().all(Option::is_some) {
+                let whole = all && done.iter().all(Option::is_some);
+                let saved = if whole {
                     save_checkpoint(&dir, checkpoint, sync.then_some(&mut touched))
                 } else {
                     Ok(())
                 };
-                (done, touched, saved)
+                (done, touched, saved, whole)
             })
             .await;
         shared.touched.borrow_mut().extend(touched);
+        if whole && shared.unpromised.get().is_none() {
+            shared.unpromised.set(Some(vouched));
+        }
         if let Err(error) = saved {
             tracing::warn!(%error, "checkpoint not written; a restart reads more of the log");
         }
@@ -513,16 +531,17 @@ fn save_checkpoint(
 ) -> io::Result<()> {
     let path = dir.join("checkpoint");
     let boot = boot_id()?;
-    match sync {
-        Some(touched) => {
-            queue_files::sync(touched)?;
-            touched.clear();
-            checkpoint.save(&path, &boot, true)
+    // What was synced before stays the promise.
+    let before = Checkpoint::load_synced(&path)?;
+    if let Some(touched) = sync {
+        queue_files::sync(touched)?;
+        touched.clear();
+        if before.position > checkpoint.synced.position {
+            checkpoint.synced = before;
         }
-        None => {
-            // What was synced before stays the promise.
-            checkpoint.synced = Checkpoint::load_synced(&path)?.min(checkpoint.synced);
-            checkpoint.save(&path, &boot, false)
-        }
+        checkpoint.save(&path, &boot, true)
+    } else {
+        checkpoint.synced = before;
+        checkpoint.save(&path, &boot, false)
     }
 }

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use super::blocks::BlockCache;
+use super::checkpoint::Vouched;
 use super::commit_log::{CommitLog, NoRoom};
 use super::consume_queue::{Entry, Queue, QueueIndex, Queues};
 use super::dispatch::{DelayTable, is_queued, tags_code};
@@ -150,6 +151,8 @@ pub struct ShardStore {
     dirty: Vec<QueueIndex>,
     message_timestamp: i64,
     figures: StoreFigures,
+    /// Sum of the offsets that come next, over all queues.
+    entries: u64,
 }
 
 impl ShardStore {
@@ -171,7 +174,9 @@ impl ShardStore {
             dirty: Vec::new(),
             message_timestamp,
             figures: StoreFigures::default(),
+            entries: 0,
         };
+        store.entries = store.queues.entries();
         // What a recovery entered again is yet to be written.
         let unwritten: Vec<_> = store
             .queues
@@ -251,7 +256,12 @@ impl ShardStore {
 
     /// Removes the queues of a topic. The caller removes their files.
     pub fn remove_topic(&mut self, topic: &str) -> Vec<QueueIndex> {
-        self.queues.remove(topic)
+        let removed = self.queues.remove(topic);
+        self.entries -= removed
+            .iter()
+            .map(|&index| self.queue(index).next)
+            .sum::<u64>();
+        removed
     }
 
     /// Appends records to a queue, one behind the other, and pushes the physical
@@ -304,6 +314,7 @@ impl ShardStore {
             self.dirty.push(index);
         }
         let next = queue.next;
+        self.entries += next - first;
         match self.settings.ack {
             AckLevel::Written => self.show(index, next),
             AckLevel::Durable => self.hidden.push_back((at, index, next)),
@@ -504,14 +515,16 @@ impl ShardStore {
     }
 
     /// Takes the entries that queue files lack as write jobs of about `bytes_max`
-    /// bytes in all. With `all` taken, the files then hold all entries of
-    /// messages in front of the returned position.
+    /// bytes in all. With `all` taken, the files then hold what is returned.
     pub(super) fn take_queue_writes(
         &mut self,
         dir: &std::path::Path,
         bytes_max: usize,
-    ) -> (Vec<(QueueIndex, WriteJob)>, u64, bool) {
-        let written = self.log.written();
+    ) -> (Vec<(QueueIndex, WriteJob)>, Vouched, bool) {
+        let vouched = Vouched {
+            position: self.log.written(),
+            entries: self.entries,
+        };
         let mut jobs = Vec::new();
         let mut bytes_taken = 0;
         let mut later = Vec::new();
@@ -531,7 +544,7 @@ impl ShardStore {
         }
         let all = later.is_empty();
         self.dirty = later;
-        (jobs, written, all)
+        (jobs, vouched, all)
     }
 
     /// The files hold a queue's entries below `end`, or, after a failed write,
