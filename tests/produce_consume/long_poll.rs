@@ -23,7 +23,9 @@ fn end_to_end(queue: i32, count: i64, gap: Duration) -> Vec<Duration> {
         let waiting = consumer.send(Pull::new(&name, queue, n).suspend(15_000));
         std::thread::sleep(gap);
         let sent = Instant::now();
-        producer.call(Send::new(&name, body("m", n as u64, 100)).queue(queue)).expect(0);
+        producer
+            .call(Send::new(&name, body("m", n as u64, 100)).queue(queue))
+            .expect(0);
         let reply = consumer.receive(waiting).expect(0);
         assert_eq!(reply.records()[0].queue_offset, n);
         times.push(reply.at - sent);
@@ -36,7 +38,10 @@ fn end_to_end(queue: i32, count: i64, gap: Duration) -> Vec<Duration> {
 fn a_waiting_pull_is_woken_within_milliseconds() {
     for queue in 0..2 {
         let times = end_to_end(queue, 40, Duration::from_millis(20));
-        println!("queue {queue}: median {:?}, most {:?}", times[20], times[39]);
+        println!(
+            "queue {queue}: median {:?}, most {:?}",
+            times[20], times[39]
+        );
         assert!(times[20] < Duration::from_millis(50), "{times:?}");
         // What is above is the machine's, which does other things too.
         assert!(times[38] < Duration::from_millis(500), "{times:?}");
@@ -121,7 +126,11 @@ fn a_message_that_arrives_while_the_pull_is_being_parked_wakes_it() {
         producer.receive(sent).expect(0);
         let began = Instant::now();
         consumer.receive(waiting).expect(0);
-        assert!(began.elapsed() < Duration::from_secs(1), "round {n}: {:?}", began.elapsed());
+        assert!(
+            began.elapsed() < Duration::from_secs(1),
+            "round {n}: {:?}",
+            began.elapsed()
+        );
     }
 }
 
@@ -139,13 +148,20 @@ fn everyone_who_waits_for_a_queue_is_woken() {
         .collect();
     std::thread::sleep(Duration::from_millis(200));
     for queue in 0..2 {
-        server.connect().call(Send::batch(&name, &["a", "b"]).queue(queue)).expect(0);
+        server
+            .connect()
+            .call(Send::batch(&name, &["a", "b"]).queue(queue))
+            .expect(0);
     }
     let began = Instant::now();
     for (client, opaque) in &mut waiting {
         assert_eq!(client.receive(*opaque).expect(0).records().len(), 2);
     }
-    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        began.elapsed()
+    );
 }
 
 #[test]
@@ -154,13 +170,19 @@ fn one_connection_may_wait_for_many_queues_and_go_on_meanwhile() {
     let name = unique("Queues");
     let mut client = server.connect();
     topic(&mut client, &name, 16);
-    let waiting: Vec<i32> = (0..16).map(|queue| client.send(Pull::new(&name, queue, 0).suspend(20_000))).collect();
+    let waiting: Vec<i32> = (0..16)
+        .map(|queue| client.send(Pull::new(&name, queue, 0).suspend(20_000)))
+        .collect();
     client.call(Request::new(9999)).expect(3);
     for queue in [7, 3, 12] {
         client.call(Send::new(&name, "x").queue(queue)).expect(0);
         client.receive(waiting[queue as usize]).expect(0);
     }
-    assert!(client.try_receive(waiting[0], Duration::from_millis(100)).is_none());
+    assert!(
+        client
+            .try_receive(waiting[0], Duration::from_millis(100))
+            .is_none()
+    );
 }
 
 #[test]
@@ -173,10 +195,22 @@ fn a_message_with_another_tag_does_not_end_the_wait() {
     for _ in 0..5 {
         producer.call(Send::new(&name, "no").tag("Other")).expect(0);
     }
-    assert!(consumer.try_receive(waiting, Duration::from_millis(300)).is_none());
-    producer.call(Send::new(&name, "yes").tag("Wanted")).expect(0);
+    assert!(
+        consumer
+            .try_receive(waiting, Duration::from_millis(300))
+            .is_none()
+    );
+    producer
+        .call(Send::new(&name, "yes").tag("Wanted"))
+        .expect(0);
     let reply = consumer.receive(waiting).expect(0);
-    assert_eq!((reply.records()[0].body.as_slice(), reply.int("nextBeginOffset")), (&b"yes"[..], 6));
+    assert_eq!(
+        (
+            reply.records()[0].body.as_slice(),
+            reply.int("nextBeginOffset")
+        ),
+        (&b"yes"[..], 6)
+    );
     // Where the time ends first, the consumer does not look at them again.
     producer.call(Send::new(&name, "no").tag("Other")).expect(0);
     let reply = consumer.call(Pull::new(&name, 0, 6).tags("Wanted").suspend(20_000));
@@ -195,8 +229,15 @@ fn a_waiting_pull_of_a_heartbeat_subscription_is_woken() {
     let (name, group) = (unique("Beat"), unique("beat"));
     let mut consumer = server.connect();
     topic(&mut consumer, &name, 1);
-    consumer.call(heartbeat(&Consumer::new("c", &group, &name))).expect(0);
-    let waiting = consumer.send(Pull::new(&name, 0, 0).group(&group).subscribed(1).suspend(15_000));
+    consumer
+        .call(heartbeat(&Consumer::new("c", &group, &name)))
+        .expect(0);
+    let waiting = consumer.send(
+        Pull::new(&name, 0, 0)
+            .group(&group)
+            .subscribed(1)
+            .suspend(15_000),
+    );
     std::thread::sleep(Duration::from_millis(50));
     server.connect().call(Send::new(&name, "x")).expect(0);
     assert_eq!(consumer.receive(waiting).expect(0).records().len(), 1);

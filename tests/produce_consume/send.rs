@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::{
-    Client, Config, Pull, Record, Send, Server, batch_item, body, max_offset, now_ms, shared, topic, unique,
+    Client, Config, Pull, Record, Send, Server, batch_item, body, max_offset, now_ms, shared,
+    topic, unique,
 };
 
 /// All messages of a queue.
@@ -11,7 +12,9 @@ fn all(client: &mut Client, topic: &str, queue: i32) -> Vec<Record> {
     let mut found: Vec<Record> = Vec::new();
     let end = max_offset(client, topic, queue);
     while (found.len() as i64) < end {
-        let reply = client.call(Pull::new(topic, queue, found.len() as i64)).expect(0);
+        let reply = client
+            .call(Pull::new(topic, queue, found.len() as i64))
+            .expect(0);
         found.extend(reply.records());
     }
     for (n, record) in found.iter().enumerate() {
@@ -31,19 +34,29 @@ fn every_form_of_a_send_is_stored_as_it_was_sent() {
         for queue in 0..3 {
             for code in [10, 310] {
                 let content = body(&name, expected[queue].len() as u64, 700);
-                let reply = client.call(Send::new(&name, content.clone()).code(code).queue(queue as i32)).expect(0);
+                let reply = client
+                    .call(
+                        Send::new(&name, content.clone())
+                            .code(code)
+                            .queue(queue as i32),
+                    )
+                    .expect(0);
                 assert_eq!(reply.int("queueOffset"), expected[queue].len() as i64);
                 assert_eq!(reply.int("queueId"), queue as i64);
                 expected[queue].push(content);
             }
             let items: Vec<Vec<u8>> = (0..5).map(|n| body("batch", n, 90)).collect();
-            let reply = client.call(Send::batch(&name, &items).queue(queue as i32)).expect(0);
+            let reply = client
+                .call(Send::batch(&name, &items).queue(queue as i32))
+                .expect(0);
             assert_eq!(reply.int("queueOffset"), expected[queue].len() as i64);
             expected[queue].extend(items);
             client.send_one_way(Send::new(&name, "one way").queue(queue as i32));
             expected[queue].push(b"one way".to_vec());
             // A batch with the long names, which the flag makes one and not the code.
-            let reply = client.call(Send::batch(&name, &["p", "q"]).code(10).queue(queue as i32)).expect(0);
+            let reply = client
+                .call(Send::batch(&name, &["p", "q"]).code(10).queue(queue as i32))
+                .expect(0);
             assert_eq!(reply.int("queueOffset"), expected[queue].len() as i64);
             expected[queue].extend([b"p".to_vec(), b"q".to_vec()]);
         }
@@ -51,7 +64,10 @@ fn every_form_of_a_send_is_stored_as_it_was_sent() {
     for mut client in [server.connect(), server.connect().binary()] {
         for (queue, bodies) in expected.iter().enumerate() {
             let found = all(&mut client, &name, queue as i32);
-            assert!(found.iter().map(|record| &record.body).eq(bodies), "queue {queue}");
+            assert!(
+                found.iter().map(|record| &record.body).eq(bodies),
+                "queue {queue}"
+            );
         }
     }
 }
@@ -66,11 +82,21 @@ fn an_answer_names_the_message_and_what_clients_read_from_it() {
         let reply = client.call(Send::new(&name, "x").queue(queue)).expect(0);
         assert_eq!(reply.ext("MSG_REGION"), "DefaultRegion");
         assert_eq!(reply.ext("TRACE_ON"), "true");
-        let record = client.call(Pull::new(&name, queue, 0)).expect(0).records().remove(0);
+        let record = client
+            .call(Pull::new(&name, queue, 0))
+            .expect(0)
+            .records()
+            .remove(0);
         assert_eq!(reply.ext("msgId"), record.offset_id());
-        let host = [&[127, 0, 0, 1][..], &u32::from(server.address().port()).to_be_bytes()].concat();
+        let host = [
+            &[127, 0, 0, 1][..],
+            &u32::from(server.address().port()).to_be_bytes(),
+        ]
+        .concat();
         assert_eq!(record.store_host, host);
-        let reply = client.call(Send::batch(&name, &["a", "b", "c"]).queue(queue)).expect(0);
+        let reply = client
+            .call(Send::batch(&name, &["a", "b", "c"]).queue(queue))
+            .expect(0);
         let records = client.call(Pull::new(&name, queue, 1)).expect(0).records();
         let ids: Vec<String> = records.iter().map(Record::offset_id).collect();
         assert_eq!(reply.ext("msgId"), ids.join(","));
@@ -92,13 +118,26 @@ fn a_record_holds_what_the_sender_said() {
         .property("WAIT", "true");
     (send.flag, send.sys_flag, send.born, send.reconsume_times) = (42, 0x101, 1_600_000_000_123, 3);
     client.call(send).expect(0);
-    let record = client.call(Pull::new(&name, 0, 0)).expect(0).records().remove(0);
+    let record = client
+        .call(Pull::new(&name, 0, 0))
+        .expect(0)
+        .records()
+        .remove(0);
     assert_eq!(record.magic, 0xDAA3_20A7);
-    assert_eq!((record.flag, record.sys_flag, record.reconsume_times), (42, 0x101, 3));
-    assert_eq!((record.born_timestamp, record.prepared_offset), (1_600_000_000_123, 0));
+    assert_eq!(
+        (record.flag, record.sys_flag, record.reconsume_times),
+        (42, 0x101, 3)
+    );
+    assert_eq!(
+        (record.born_timestamp, record.prepared_offset),
+        (1_600_000_000_123, 0)
+    );
     assert!((before - 1000..=now_ms() + 1000).contains(&record.store_timestamp));
     let port = client.stream.local_addr().unwrap().port();
-    assert_eq!(record.born_host, [&[127, 0, 0, 1][..], &u32::from(port).to_be_bytes()].concat());
+    assert_eq!(
+        record.born_host,
+        [&[127, 0, 0, 1][..], &u32::from(port).to_be_bytes()].concat()
+    );
     for (key, value) in [
         ("TAGS", "TagA"),
         ("KEYS", "k1 k2"),
@@ -122,7 +161,9 @@ fn a_message_without_a_unique_key_gets_one_of_its_own() {
         client.call(Send::new(&name, "x").queue(n % 2)).expect(0);
     }
     let records = (0..2).flat_map(|queue| all(&mut client, &name, queue));
-    let keys: BTreeSet<String> = records.map(|record| record.property("UNIQ_KEY").expect("a key").to_owned()).collect();
+    let keys: BTreeSet<String> = records
+        .map(|record| record.property("UNIQ_KEY").expect("a key").to_owned())
+        .collect();
     assert_eq!(keys.len(), 200);
     assert!(keys.iter().all(|key| key.len() == 32));
 }
@@ -139,7 +180,11 @@ fn what_only_brokers_may_set_is_not_taken_from_a_sender() {
         .property("MSG_REGION", "other")
         .property("kept", "yes");
     client.call(send).expect(0);
-    let record = client.call(Pull::new(&name, 0, 0)).expect(0).records().remove(0);
+    let record = client
+        .call(Pull::new(&name, 0, 0))
+        .expect(0)
+        .records()
+        .remove(0);
     assert_eq!(record.property("POP_CK"), None);
     assert_eq!(record.property("CLUSTER"), Some("DefaultCluster"));
     assert_eq!(record.property("MSG_REGION"), Some("DefaultRegion"));
@@ -152,7 +197,9 @@ fn messages_of_a_batch_have_their_own_properties() {
     let name = unique("BatchProperties");
     let mut client = server.connect();
     topic(&mut client, &name, 1);
-    let mut send = Send::batch(&name, &["x"]).property("UNIQ_KEY", "OF-THE-BATCH").property("WAIT", "true");
+    let mut send = Send::batch(&name, &["x"])
+        .property("UNIQ_KEY", "OF-THE-BATCH")
+        .property("WAIT", "true");
     send.body = [
         batch_item(b"one", "TAGS\u{1}A\u{2}UNIQ_KEY\u{1}1\u{2}"),
         batch_item(b"two", ""),
@@ -161,12 +208,26 @@ fn messages_of_a_batch_have_their_own_properties() {
     .concat();
     client.call(send).expect(0);
     let records = all(&mut client, &name, 0);
-    let tags: Vec<_> = records.iter().map(|record| record.property("TAGS")).collect();
+    let tags: Vec<_> = records
+        .iter()
+        .map(|record| record.property("TAGS"))
+        .collect();
     assert_eq!(tags, [Some("A"), None, Some("B")]);
     assert_eq!(records[2].property("UNIQ_KEY"), Some("3"));
-    assert_eq!(client.call(Pull::new(&name, 0, 0).tags("B")).expect(0).records().len(), 1);
+    assert_eq!(
+        client
+            .call(Pull::new(&name, 0, 0).tags("B"))
+            .expect(0)
+            .records()
+            .len(),
+        1
+    );
     // One time and adjoining places.
-    assert!(records.windows(2).all(|pair| pair[1].physical_offset == pair[0].physical_offset + pair[0].size as i64));
+    assert!(
+        records
+            .windows(2)
+            .all(|pair| pair[1].physical_offset == pair[0].physical_offset + pair[0].size as i64)
+    );
 }
 
 #[test]
@@ -188,8 +249,12 @@ fn topics_that_are_the_brokers_own_take_no_messages() {
     let server = shared();
     let mut client = server.connect();
     for closed in [
-        "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT",
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
     ] {
         client.call(Send::new(closed, "x")).expect(16);
     }
@@ -230,7 +295,10 @@ fn answers_to_pipelined_sends_all_come() {
         .collect();
     for (n, opaque) in opaques.into_iter().enumerate() {
         // In the order of the requests within a queue.
-        assert_eq!(client.receive(opaque).expect(0).int("queueOffset"), n as i64 / 2);
+        assert_eq!(
+            client.receive(opaque).expect(0).int("queueOffset"),
+            n as i64 / 2
+        );
     }
     for queue in 0..2 {
         let found = all(&mut client, &name, queue);
@@ -255,23 +323,41 @@ fn storm(server: &Server) {
                 for round in 0..ROUNDS {
                     let queue = ((id + round) % 2) as i32;
                     let content = body(&format!("s{id}"), round, 150);
-                    let reply = client.call(Send::new(name, content.clone()).queue(queue)).expect(0);
+                    let reply = client
+                        .call(Send::new(name, content.clone()).queue(queue))
+                        .expect(0);
                     mine.push((queue, reply.int("queueOffset"), content));
-                    let items: Vec<Vec<u8>> = (0..BATCH).map(|n| body(&format!("b{id}.{round}"), n, 60)).collect();
-                    let reply = client.call(Send::batch(name, &items).queue(queue)).expect(0);
+                    let items: Vec<Vec<u8>> = (0..BATCH)
+                        .map(|n| body(&format!("b{id}.{round}"), n, 60))
+                        .collect();
+                    let reply = client
+                        .call(Send::batch(name, &items).queue(queue))
+                        .expect(0);
                     let first = reply.int("queueOffset");
-                    mine.extend(items.into_iter().enumerate().map(|(n, item)| (queue, first + n as i64, item)));
+                    mine.extend(
+                        items
+                            .into_iter()
+                            .enumerate()
+                            .map(|(n, item)| (queue, first + n as i64, item)),
+                    );
                 }
                 mine
             }
         };
         let threads: Vec<_> = (0..SENDERS).map(|id| scope.spawn(sender(id))).collect();
-        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        threads
+            .into_iter()
+            .flat_map(|thread| thread.join().unwrap())
+            .collect()
     });
     assert_eq!(acknowledged.len() as u64, SENDERS * ROUNDS * (1 + BATCH));
     let mut client = server.connect();
     let stored = [0, 1].map(|queue| all(&mut client, &name, queue));
-    assert_eq!(stored[0].len() + stored[1].len(), acknowledged.len(), "no gap, nothing twice");
+    assert_eq!(
+        stored[0].len() + stored[1].len(),
+        acknowledged.len(),
+        "no gap, nothing twice"
+    );
     for (queue, offset, content) in acknowledged {
         assert_eq!(stored[queue as usize][offset as usize].body, content);
     }
@@ -285,7 +371,12 @@ fn offsets_are_contiguous_however_many_send_at_once() {
 #[test]
 fn offsets_are_contiguous_on_one_shard_and_under_sync_flush() {
     storm(&Config::server().start());
-    storm(&Config::server().shards(2).set("flushDiskType", "SYNC_FLUSH").start());
+    storm(
+        &Config::server()
+            .shards(2)
+            .set("flushDiskType", "SYNC_FLUSH")
+            .start(),
+    );
 }
 
 #[test]
@@ -295,9 +386,17 @@ fn a_refused_message_takes_no_offset() {
     let mut client = server.connect();
     topic(&mut client, &name, 1);
     for expected in 0..20 {
-        client.call(Send::new(&name, "x").property("K", &"v".repeat(40_000))).expect(13);
+        client
+            .call(Send::new(&name, "x").property("K", &"v".repeat(40_000)))
+            .expect(13);
         client.call(Send::new(&name, "x").queue(7)).expect(29);
-        assert_eq!(client.call(Send::new(&name, "x")).expect(0).int("queueOffset"), expected);
+        assert_eq!(
+            client
+                .call(Send::new(&name, "x"))
+                .expect(0)
+                .int("queueOffset"),
+            expected
+        );
     }
     assert_eq!(all(&mut client, &name, 0).len(), 20);
 }
