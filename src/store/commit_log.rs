@@ -214,6 +214,11 @@ impl CommitLog {
         self.tail.set_written(self.written);
     }
 
+    /// Lowest position that the ring holds; the segments have all in front of it.
+    pub fn ring_start(&self) -> u64 {
+        self.ring_start
+    }
+
     /// The `len` bytes at `position`, if the ring still holds them.
     pub fn in_ring(&self, position: u64, len: usize) -> Option<(&[u8], &[u8])> {
         let held = position >= self.ring_start && position + len as u64 <= self.written;

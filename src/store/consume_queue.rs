@@ -116,10 +116,14 @@ impl Queue {
         }
     }
 
-    /// Begins the queue again at `offset`, with nothing in it.
-    pub fn restart(&mut self, offset: u64) {
-        (self.min, self.next, self.visible, self.on_file) = (offset, offset, offset, offset);
-        self.recent = VecDeque::new();
+    /// Forgets all entries from queue offset `next` on.
+    pub fn cut(&mut self, next: u64) {
+        let keep = next.saturating_sub(self.recent_start()) as usize;
+        self.recent.truncate(keep);
+        self.next = next;
+        self.min = self.min.min(next);
+        self.visible = self.visible.min(next);
+        self.on_file = self.on_file.min(next);
     }
 
     /// Gives up the memory of a queue that nothing is appended to.
@@ -210,6 +214,12 @@ impl Queues {
             queue.recent = VecDeque::new();
         }
         removed
+    }
+
+    /// Sum over the queues of the offsets that come next.
+    pub fn entries(&self) -> u64 {
+        let indexes = self.topics().flat_map(|(_, indexes)| indexes);
+        indexes.map(|index| self.get(index).next).sum()
     }
 }
 

@@ -2,7 +2,7 @@
 //! log to device, entries to queue files, segments ahead of their need.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use futures_lite::future;
 use glommio::timer::sleep;
 
 use super::blocks::CACHE_BLOCK_BYTES;
-use super::checkpoint::Checkpoint;
+use super::checkpoint::{Checkpoint, Vouched};
 use super::consume_queue::{ENTRY_BYTES, Entry, QueueIndex};
 use super::io::{LogFile, probe_device};
 use super::queue_files::{self, WriteJob};
@@ -51,12 +51,13 @@ struct Shared {
     /// A watermark moved, or room appeared.
     progress: LocalEvent,
     closing: Cell<bool>,
-    /// Queue files are being written: one round at a time.
-    writing: Cell<bool>,
-    written: LocalEvent,
-    /// Ends of messages up to which queue files were complete, oldest first.
-    boundaries: RefCell<VecDeque<u64>>,
     preparing: Cell<bool>,
+    /// What queue files hold, for a log that the device has yet to promise.
+    unpromised: Cell<Option<Vouched>>,
+    /// The newest of these that it has promised.
+    promised: Cell<Vouched>,
+    /// A round of queue writes is under way.
+    writing_queues: Cell<bool>,
     read_files: RefCell<HashMap<u64, Rc<LogFile>>>,
     /// Blocks that are being read.
     loading: RefCell<HashMap<u64, Rc<LocalEvent>>>,
@@ -68,27 +69,6 @@ struct Shared {
 #[derive(Clone)]
 pub struct StoreHandle {
     shared: Rc<Shared>,
-}
-
-impl Shared {
-    /// The last end of a message that the device has promised, and whose queue
-    /// entries were written by `position` or an earlier round. The log itself is
-    /// made durable up to anywhere, the middle of a message too.
-    fn last_durable_boundary(&self, position: u64, durable: u64) -> u64 {
-        if position <= durable {
-            self.boundaries.borrow_mut().clear();
-            return position;
-        }
-        let mut boundaries = self.boundaries.borrow_mut();
-        while boundaries.get(1).is_some_and(|&next| next <= durable) {
-            boundaries.pop_front();
-        }
-        boundaries
-            .front()
-            .copied()
-            .filter(|&b| b <= durable)
-            .unwrap_or(0)
-    }
 }
 
 impl StoreHandle {
@@ -115,10 +95,10 @@ impl StoreHandle {
             work: LocalEvent::default(),
             progress: LocalEvent::default(),
             closing: Cell::new(false),
-            writing: Cell::new(false),
-            written: LocalEvent::default(),
-            boundaries: RefCell::default(),
             preparing: Cell::new(false),
+            unpromised: Cell::default(),
+            promised: Cell::default(),
+            writing_queues: Cell::new(false),
             read_files: RefCell::default(),
             loading: RefCell::default(),
             touched: RefCell::new(opened.touched),
@@ -495,49 +475,56 @@ fn prepare_segment(shared: &Rc<Shared>) {
     .detach();
 }
 
-/// Writes new entries to the queue files, then the checkpoint.
+/// Writes new entries to the queue files, then the checkpoint. One round at a
+/// time: a checkpoint vouches for the entries that rounds before it have taken.
 async fn write_queues(shared: &Rc<Shared>, sync: bool) {
-    while shared.writing.get() {
-        shared.written.wait().await;
+    while shared.writing_queues.replace(true) {
+        shared.progress.wait().await;
     }
-    shared.writing.set(true);
-    write_round(shared, sync).await;
-    shared.writing.set(false);
-    shared.written.notify();
+    write_queues_alone(shared, sync).await;
+    shared.writing_queues.set(false);
+    shared.progress.notify();
 }
 
-async fn write_round(shared: &Rc<Shared>, sync: bool) {
+async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) {
     loop {
-        let (jobs, position, all) = shared
+        let (jobs, vouched, all) = shared
             .state
             .borrow_mut()
             .take_queue_writes(&shared.dir, QUEUE_WRITE_BYTES_MAX);
-        let checkpoint = {
-            let state = shared.state.borrow();
-            Checkpoint {
-                written: position,
-                synced: shared.last_durable_boundary(position, state.log.durable()),
-                message_timestamp: state.message_timestamp(),
-            }
+        let durable = shared.state.borrow().log.durable();
+        let promised = [Some(vouched), shared.unpromised.get()]
+            .into_iter()
+            .flatten()
+            .find(|vouched| vouched.position <= durable);
+        if let Some(promised) = promised {
+            shared.promised.set(promised);
+            shared.unpromised.set(None);
+        }
+        let checkpoint = Checkpoint {
+            written: vouched,
+            synced: shared.promised.get(),
+            message_timestamp: shared.state.borrow().message_timestamp(),
         };
         let (indexes, jobs): (Vec<_>, Vec<_>) = jobs.into_iter().unzip();
         let settings = shared.state.borrow().settings().clone();
         let dir = shared.dir.clone();
         let mut touched = shared.touched.take();
-        let (done, touched, saved) = glommio::executor()
+        let (done, touched, saved, whole) = glommio::executor()
             .spawn_blocking(move || {
                 let done = write_jobs(&jobs, &settings, &mut touched);
-                let saved = if all && done.iter().all(Option::is_some) {
+                let whole = all && done.iter().all(Option::is_some);
+                let saved = if whole {
                     save_checkpoint(&dir, checkpoint, sync.then_some(&mut touched))
                 } else {
                     Ok(())
                 };
-                (done, touched, saved)
+                (done, touched, saved, whole)
             })
             .await;
         shared.touched.borrow_mut().extend(touched);
-        if all && done.iter().all(Option::is_some) {
-            shared.boundaries.borrow_mut().push_back(position);
+        if whole && shared.unpromised.get().is_none() {
+            shared.unpromised.set(Some(vouched));
         }
         if let Err(error) = saved {
             tracing::warn!(%error, "checkpoint not written; a restart reads more of the log");
@@ -578,17 +565,17 @@ fn save_checkpoint(
 ) -> io::Result<()> {
     let path = dir.join("checkpoint");
     let boot = boot_id()?;
-    match sync {
-        Some(touched) => {
-            queue_files::sync(touched)?;
-            touched.clear();
-            checkpoint.synced = checkpoint.synced.max(Checkpoint::load_synced(&path)?);
-            checkpoint.save(&path, &boot, true)
+    // What was synced before stays the promise.
+    let before = Checkpoint::load_synced(&path)?;
+    if let Some(touched) = sync {
+        queue_files::sync(touched)?;
+        touched.clear();
+        if before.position > checkpoint.synced.position {
+            checkpoint.synced = before;
         }
-        None => {
-            // What was synced before stays the promise.
-            checkpoint.synced = Checkpoint::load_synced(&path)?;
-            checkpoint.save(&path, &boot, false)
-        }
+        checkpoint.save(&path, &boot, true)
+    } else {
+        checkpoint.synced = before;
+        checkpoint.save(&path, &boot, false)
     }
 }

@@ -28,6 +28,8 @@ mod recovery;
 mod segment;
 mod shard_store;
 mod tail;
+#[cfg(test)]
+mod tests;
 
 pub use commit_log::NoRoom;
 pub use consume_queue::{Entry, QueueIndex};

@@ -15,6 +15,9 @@ use std::path::{Path, PathBuf};
 use super::consume_queue::{ENTRY_BYTES, Entry};
 use super::layout::{consume_queue_root, file_name, offset_of_name};
 
+/// Queues of one topic: queue numbers found in files and records are below it.
+pub const QUEUES_PER_TOPIC_MAX: i32 = 65_536;
+
 /// The folder of one queue.
 pub fn dir(shard_dir: &Path, topic: &str, queue_id: i32) -> PathBuf {
     consume_queue_root(shard_dir)
@@ -208,17 +211,6 @@ pub fn remove_all(shard_dir: &Path) -> io::Result<()> {
     std::fs::create_dir_all(&root).map_err(|error| named(&root, &error))
 }
 
-/// Removes one queue's folder, if it is there.
-///
-/// # Errors
-/// Those of the file system, with the path in the text.
-pub fn remove(queue_dir: &Path) -> io::Result<()> {
-    match std::fs::remove_dir_all(queue_dir) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(named(queue_dir, &error)),
-        _ => Ok(()),
-    }
-}
-
 /// Finds the queues in a shard's folder, and how long each is. What is not a
 /// queue's folder or file is passed over.
 ///
@@ -238,7 +230,7 @@ pub fn scan(shard_dir: &Path, file_bytes: u64) -> io::Result<Vec<Found>> {
             let id = queue_dir
                 .file_name()
                 .and_then(|name| name.to_str()?.parse::<i32>().ok());
-            let Some(queue_id) = id.filter(|&id| id >= 0) else {
+            let Some(queue_id) = id.filter(|id| (0..QUEUES_PER_TOPIC_MAX).contains(id)) else {
                 continue;
             };
             let (first, next) =
@@ -259,13 +251,21 @@ fn list_dir(dir: &Path) -> io::Result<Vec<PathBuf>> {
     entries.map(|entry| Ok(entry?.path())).collect()
 }
 
+/// Byte offsets in a queue are below it: no number of bytes on a disk comes near.
+const OFFSET_END: u64 = 1 << 56;
+
 /// First and next queue offset of the entries in a queue's folder.
 fn extent(dir: &Path, file_bytes: u64) -> io::Result<(u64, u64)> {
-    let mut bases: Vec<u64> = list_dir(dir)?
-        .iter()
-        .filter_map(|path| offset_of_name(path.file_name()?))
-        .filter(|base| base % file_bytes == 0)
-        .collect();
+    let mut bases = Vec::new();
+    for path in list_dir(dir)? {
+        let base = path.file_name().and_then(offset_of_name);
+        // An empty file is what a cut leaves; it says nothing about the queue.
+        if let Some(base) = base.filter(|base| base % file_bytes == 0 && *base < OFFSET_END) {
+            if std::fs::metadata(&path)?.len() > 0 {
+                bases.push(base);
+            }
+        }
+    }
     bases.sort_unstable();
     let Some(&first) = bases.first() else {
         return Ok((0, 0));
@@ -318,6 +318,9 @@ fn count_set(file: &File, slots: u64) -> io::Result<u64> {
 /// Those of the file system.
 pub fn truncate(dir: &Path, file_bytes: u64, next: u64) -> io::Result<()> {
     let end = next * ENTRY_BYTES as u64;
+    if !dir.exists() {
+        return Ok(());
+    }
     for path in list_dir(dir)? {
         let Some(base) = path.file_name().and_then(offset_of_name) else {
             continue;

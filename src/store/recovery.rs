@@ -2,6 +2,7 @@
 //!
 //! 1. What the tail file proves to be in the log is written to the segments.
 //! 2. Queue files are cut to what the checkpoint vouches for.
+//!    Where they hold less, all of them are made anew from the whole log.
 //! 3. From the checkpoint on the log is read, record by record, to its end; each
 //!    record is entered into its queue again.
 //! 4. What lies behind the end of the log is cleared.
@@ -21,26 +22,23 @@ use memmap2::Mmap;
 
 use super::checkpoint::Checkpoint;
 use super::commit_log::{CommitLog, align_down};
-use super::consume_queue::{Entry, Queues};
+use super::consume_queue::{ENTRY_BYTES, Entry, Queue, Queues};
 use super::dispatch::{is_queued, tags_code};
-use super::queue_files::{self, WriteJob};
+use super::queue_files::{self, QUEUES_PER_TOPIC_MAX, WriteJob};
 use super::shard_store::StoreSettings;
 use super::tail::{Tail, boot_id};
 use super::{BLOCK_BYTES, POSITION_BITS, ShardId, segment};
 use crate::wire::message::{BLANK_BYTES, MAGIC_BLANK, Record, RecordError};
-
-/// Largest queue number that is taken from a record.
-const QUEUE_ID_MAX: i32 = 65_535;
-
-/// Longest gap between the offsets of a queue that is filled up. A record's header
-/// has no checksum of its own: a wilder one is not believed.
-const GAP_MAX: u64 = 1_000_000;
 
 /// Longest record, in bytes: the largest body that can be set, and room to spare.
 const RECORD_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 /// Entries of one queue that a recovery holds in memory before it writes them.
 const UNWRITTEN_MAX: u64 = 16 * 1024;
+
+/// Fewest bytes of the log that a message takes: those of one in a batch that is
+/// stored as one record. So a queue offset is bounded by the place of its record.
+const MESSAGE_BYTES_MIN: u64 = 22;
 
 /// Why a store cannot be opened.
 #[derive(Debug)]
@@ -113,13 +111,18 @@ pub fn open(dir: &Path, shard: ShardId, settings: &StoreSettings) -> Result<Open
     let mut segments = Segments::list(dir, shard, settings.segment_bytes)?;
     let tail_path = dir.join("tail");
     let mut report = RecoveryReport::default();
+    // Without a tail file the log may end anywhere behind what was synced.
+    let mut proven = 0;
     if let Some(survivor) = Tail::survivor(&tail_path, shard.0)? {
         if segments.contains(survivor.start) {
             segments.write(survivor.start, &survivor.bytes)?;
             report.from_tail = survivor.bytes.len() as u64;
+            proven = survivor.start + report.from_tail;
         }
     }
-    let mut from = Checkpoint::load(&dir.join("checkpoint"), &boot)?;
+    let checkpoint = dir.join("checkpoint");
+    let vouched = Checkpoint::load(&checkpoint, &boot, proven)?;
+    let mut from = vouched.position;
     if from < segments.min() || from > segments.end() {
         from = segments.min();
     }
@@ -133,6 +136,15 @@ pub fn open(dir: &Path, shard: ShardId, settings: &StoreSettings) -> Result<Open
         from = segments.min();
     }
     let mut queues = load_queues(dir, shard, settings, from)?;
+    let entries = queues.entries();
+    if from > segments.min() && entries != vouched.entries {
+        tracing::warn!(
+            %shard, entries, expected = vouched.entries,
+            "queue files are missing or damaged; they are made anew from the whole log"
+        );
+        from = segments.min();
+        queues = load_queues(dir, shard, settings, from)?;
+    }
     let scan = Scan {
         dir,
         settings,
@@ -147,6 +159,7 @@ pub fn open(dir: &Path, shard: ShardId, settings: &StoreSettings) -> Result<Open
         segments.set_aside(end)?;
     }
     segments.clear_behind(end, end > from || report.stopped_at.is_some())?;
+    Checkpoint::refuse_beyond(&checkpoint, end)?;
     let last_block = segments.read(align_down(end), (end - align_down(end)) as usize)?;
     let tail = Tail::create(&tail_path, settings.tail_bytes, shard.0, end)?;
     for (_, queue) in queues.iter_mut() {
@@ -206,6 +219,14 @@ impl<'a> Segments<'a> {
                     segments.bytes = len;
                 }
             }
+        }
+        let bytes = segments.bytes;
+        if bytes < BLOCK_BYTES as u64 || bytes % BLOCK_BYTES as u64 != 0 {
+            return Err(OpenError::Damaged {
+                path: segments.path(segments.positions[segments.positions.len() - 1]),
+                byte: 0,
+                reason: "the name is not that of a segment".to_owned(),
+            });
         }
         for pair in segments.positions.windows(2) {
             if pair[1] - pair[0] != segments.bytes {
@@ -499,8 +520,12 @@ impl Scan<'_, '_> {
         let Ok(offset) = u64::try_from(offset) else {
             return Ok(());
         };
-        let known_id = (0..=QUEUE_ID_MAX).contains(&queue_id);
-        if !is_queued(record.sys_flag()) || !known_id || !is_path_component(topic) {
+        if !is_queued(record.sys_flag()) || queue_id < 0 || !is_path_component(topic) {
+            return Ok(());
+        }
+        // A damaged header must not fill the disk with entries.
+        let position = record.physical_offset() as u64 & ((1 << POSITION_BITS) - 1);
+        if offset > position / MESSAGE_BYTES_MIN || queue_id >= QUEUES_PER_TOPIC_MAX {
             return Ok(());
         }
         let index = match self.queues.find(topic, queue_id) {
@@ -508,17 +533,35 @@ impl Scan<'_, '_> {
             None => self.queues.insert(topic, queue_id, offset, offset),
         };
         let queue = self.queues.get_mut(index);
+        let file_bytes = self.settings.queue_file_bytes;
+        let queue_dir = queue_files::dir(self.dir, topic, queue_id);
         if offset < queue.next {
-            // What lies behind the checkpoint was cut from the files, so the queue
-            // began again: its topic was removed and made anew.
-            let queue_dir = queue_files::dir(self.dir, topic, queue_id);
-            queue_files::remove(&queue_dir)?;
-            queue.restart(offset);
+            // The topic was removed and made anew, or the files hold what the log does not.
+            if queue.on_file > offset {
+                queue_files::truncate(&queue_dir, file_bytes, offset)?;
+            }
+            queue.cut(offset);
         }
-        if offset > queue.next && (queue.next == queue.min || offset - queue.next > GAP_MAX) {
-            // All that the queue had before is gone with its segments.
-            queue.restart(offset);
+        if queue.next == queue.min {
+            // All that the queue had before is gone with its segments. Files hold
+            // entries from their first byte on.
+            let start = offset - offset % (file_bytes / ENTRY_BYTES as u64);
+            (queue.min, queue.next, queue.on_file) = (start, start, start);
         }
+        let mut write_some = |queue: &mut Queue| -> io::Result<()> {
+            if queue.next - queue.on_file <= UNWRITTEN_MAX {
+                return Ok(());
+            }
+            let (first, bytes) = queue.unwritten(UNWRITTEN_MAX as usize);
+            let job = WriteJob {
+                dir: queue_dir.clone(),
+                first,
+                bytes,
+            };
+            queue_files::write(&job, file_bytes, &mut self.touched)?;
+            queue.written(first + UNWRITTEN_MAX);
+            Ok(())
+        };
         while queue.next < offset {
             // As RocketMQ marks entries without a message.
             queue.push(Entry {
@@ -526,6 +569,7 @@ impl Scan<'_, '_> {
                 size: i32::MAX,
                 tags_code: 0,
             });
+            write_some(queue)?;
         }
         queue.push(Entry {
             physical: record.physical_offset(),
@@ -537,17 +581,8 @@ impl Scan<'_, '_> {
                 record.store_timestamp(),
             ),
         });
+        write_some(queue)?;
         self.report.indexed += 1;
-        if queue.next - queue.on_file > UNWRITTEN_MAX {
-            let (first, bytes) = queue.unwritten(UNWRITTEN_MAX as usize);
-            let job = WriteJob {
-                dir: queue_files::dir(self.dir, topic, queue_id),
-                first,
-                bytes,
-            };
-            queue_files::write(&job, self.settings.queue_file_bytes, &mut self.touched)?;
-            queue.written(first + UNWRITTEN_MAX);
-        }
         Ok(())
     }
 }

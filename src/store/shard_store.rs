@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use super::blocks::{BlockCache, CACHE_BLOCK_BYTES};
+use super::checkpoint::Vouched;
 use super::commit_log::{CommitLog, NoRoom};
 use super::consume_queue::{ENTRY_BYTES, Entry, Queue, QueueIndex, Queues};
 use super::dispatch::{DelayTable, is_queued, tags_code};
@@ -154,6 +155,8 @@ pub struct ShardStore {
     dirty: Vec<QueueIndex>,
     message_timestamp: i64,
     figures: StoreFigures,
+    /// Sum of the offsets that come next, over all queues.
+    entries: u64,
 }
 
 impl ShardStore {
@@ -175,7 +178,9 @@ impl ShardStore {
             dirty: Vec::new(),
             message_timestamp,
             figures: StoreFigures::default(),
+            entries: 0,
         };
+        store.entries = store.queues.entries();
         // What a recovery entered again is yet to be written.
         let unwritten: Vec<_> = store
             .queues
@@ -255,7 +260,12 @@ impl ShardStore {
 
     /// Removes the queues of a topic. The caller removes their files.
     pub fn remove_topic(&mut self, topic: &str) -> Vec<QueueIndex> {
-        self.queues.remove(topic)
+        let removed = self.queues.remove(topic);
+        self.entries -= removed
+            .iter()
+            .map(|&index| self.queue(index).next)
+            .sum::<u64>();
+        removed
     }
 
     /// Appends records to a queue, one behind the other, and pushes the physical
@@ -308,6 +318,7 @@ impl ShardStore {
             self.dirty.push(index);
         }
         let next = queue.next;
+        self.entries += next - first;
         match self.settings.ack {
             AckLevel::Written => self.show(index, next),
             AckLevel::Durable => self.hidden.push_back((at, index, next)),
@@ -460,28 +471,56 @@ impl ShardStore {
         if entry.size <= 8 || position < self.log.min() || end > self.watermark() {
             return Ok(false);
         }
-        if let Some((first, second)) = self.log.in_ring(position, len) {
-            let mut head = [0; 8];
-            for (to, from) in head.iter_mut().zip(first.iter().chain(second)) {
-                *to = *from;
-            }
-            let valid = is_head_of(&head, entry.size);
-            if valid {
-                out.copy(first, second);
-            }
-            return Ok(valid);
-        }
-        let mut head = Vec::new();
-        self.blocks
-            .slices(position, 8, |bytes| head.extend_from_slice(&bytes))
-            .map_err(|position| Missing::Block { position })?;
-        if !is_head_of(&head, entry.size) {
+        if !is_head_of(&self.head(position)?, entry.size) {
             return Ok(false);
         }
-        self.blocks
-            .slices(position, len, |bytes| out.slice(bytes))
-            .map_err(|position| Missing::Block { position })?;
+        let split = self.split(position, end);
+        if split > position {
+            self.blocks
+                .slices(position, (split - position) as usize, |b| out.slice(b))
+                .map_err(|position| Missing::Block { position })?;
+        }
+        if split < end {
+            if let Some((first, second)) = self.log.in_ring(split, (end - split) as usize) {
+                out.copy(first, second);
+            }
+        }
         Ok(true)
+    }
+
+    /// From where on the bytes `position..end` are taken from the ring; what lies
+    /// in front is in the segments. A long record may be in parts of both.
+    fn split(&self, position: u64, end: u64) -> u64 {
+        let ring_start = self.log.ring_start();
+        if position >= ring_start {
+            position
+        } else if end > self.log.flushed() {
+            ring_start
+        } else {
+            end
+        }
+    }
+
+    /// The 8 bytes at `position`.
+    fn head(&mut self, position: u64) -> Result<[u8; 8], Missing> {
+        let mut head = [0; 8];
+        let split = self.split(position, position + 8);
+        let front = (split - position) as usize;
+        if front > 0 {
+            let mut at = 0;
+            self.blocks
+                .slices(position, front, |bytes| {
+                    head[at..at + bytes.len()].copy_from_slice(&bytes);
+                    at += bytes.len();
+                })
+                .map_err(|position| Missing::Block { position })?;
+        }
+        if let Some((first, second)) = self.log.in_ring(split, 8 - front) {
+            for (to, from) in head[front..].iter_mut().zip(first.iter().chain(second)) {
+                *to = *from;
+            }
+        }
+        Ok(head)
     }
 
     /// The 8 bytes that begin the record at a physical offset say how long it
@@ -496,28 +535,22 @@ impl ShardStore {
         if position < self.log.min() || position + 8 > self.watermark() {
             return Ok(None);
         }
-        let mut head = Vec::with_capacity(8);
-        if let Some((first, second)) = self.log.in_ring(position, 8) {
-            head.extend_from_slice(first);
-            head.extend_from_slice(second);
-        } else {
-            self.blocks
-                .slices(position, 8, |bytes| head.extend_from_slice(&bytes))
-                .map_err(|position| Missing::Block { position })?;
-        }
+        let head = self.head(position)?;
         let size = i32::from_be_bytes([head[0], head[1], head[2], head[3]]);
         Ok(is_head_of(&head, size).then_some(size))
     }
 
     /// Takes the entries that queue files lack as write jobs of about `bytes_max`
-    /// bytes in all. With `all` taken, the files then hold all entries of
-    /// messages in front of the returned position.
+    /// bytes in all. With `all` taken, the files then hold what is returned.
     pub(super) fn take_queue_writes(
         &mut self,
         dir: &std::path::Path,
         bytes_max: usize,
-    ) -> (Vec<(QueueIndex, WriteJob)>, u64, bool) {
-        let written = self.log.written();
+    ) -> (Vec<(QueueIndex, WriteJob)>, Vouched, bool) {
+        let vouched = Vouched {
+            position: self.log.written(),
+            entries: self.entries,
+        };
         let mut jobs = Vec::new();
         let mut bytes_taken = 0;
         let mut later = Vec::new();
@@ -539,7 +572,7 @@ impl ShardStore {
         }
         let all = later.is_empty() && whole;
         self.dirty = later;
-        (jobs, written, all)
+        (jobs, vouched, all)
     }
 
     /// The files hold a queue's entries below `end`, or, after a failed write,

@@ -1,0 +1,544 @@
+//! One life of a store: opened, compared with the model, worked on, closed or killed.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use futures_lite::future;
+use glommio::timer::sleep;
+use glommio::{LocalExecutorBuilder, Placement};
+
+use super::model::{Model, QUEUES, Spec, Stored};
+use super::{Dice, Place};
+use crate::store::{AckLevel, Entry, Fetch, NoRoom, RecoveryReport, StoreHandle, run_background};
+
+/// Longest time that anything may take before the store counts as stuck.
+const STUCK: Duration = Duration::from_secs(10);
+
+pub type Checked<T = ()> = Result<T, String>;
+
+/// Fails the case with a text unless a condition holds.
+macro_rules! ensure {
+    ($holds:expr, $($text:tt)+) => {
+        if !$holds {
+            return Err(format!($($text)+));
+        }
+    };
+}
+pub(super) use ensure;
+
+/// What is done with a store while it is open.
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// Records of these body lengths, in one run.
+    Append { queue: usize, bodies: Vec<usize> },
+    /// Runs of one record each.
+    Burst {
+        queue: usize,
+        count: usize,
+        body: usize,
+    },
+    /// Entries and records from a place in the queue on.
+    Read { queue: usize, from: u16, max: usize },
+    /// Other tasks go on for this time.
+    Sleep(u64),
+    /// Until the device has promised everything.
+    AwaitDurable,
+    /// The topic of a queue, with all its queues.
+    RemoveTopic { queue: usize },
+}
+
+/// How a life ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// [`StoreHandle::close`].
+    Close,
+    /// As with kill -9: nothing is told to anybody.
+    Kill,
+}
+
+/// Watermarks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    pub durable: u64,
+    pub flushed: u64,
+    pub written: u64,
+}
+
+/// Lives one life on a thread of its own. `floor` is the position up to which
+/// the log must still be there, from the life before.
+pub fn live(
+    place: &Place,
+    model: Model,
+    floor: u64,
+    ops: &[Op],
+    end: End,
+    seed: u64,
+) -> Checked<(Model, Marks)> {
+    let (place, ops) = (place.clone(), ops.to_vec());
+    run(move || async move {
+        let (life, report) = Life::open(&place, model, seed)?;
+        life.compare_after_open(floor, &report)?;
+        run_background(&life.store).await;
+        life.read_all().await?;
+        let reader = life.spawn_reader(seed ^ 0x5555);
+        for op in &ops {
+            life.step(op)
+                .await
+                .map_err(|fault| format!("{op:?}: {fault}"))?;
+        }
+        life.stop.set(true);
+        reader.await?;
+        life.read_all().await?;
+        if end == End::Close {
+            let closed = future::or(async { Some(life.store.close().await) }, async {
+                sleep(STUCK).await;
+                None
+            });
+            let closed = closed.await.ok_or("close is stuck")?;
+            closed.map_err(|error| format!("close: {error}"))?;
+            let marks = life.marks();
+            ensure!(marks.durable == marks.written, "closed with {marks:?}");
+        }
+        let model = life.model.borrow().clone();
+        Ok((model, life.marks()))
+    })
+}
+
+/// Runs a future on an executor of its own, which is gone afterwards.
+pub fn run<T: Send + 'static, F: Future<Output = Checked<T>>>(
+    work: impl FnOnce() -> F + Send + 'static,
+) -> Checked<T> {
+    let thread = std::thread::spawn(move || {
+        let executor = LocalExecutorBuilder::new(Placement::Unbound)
+            .make()
+            .map_err(|error| format!("no executor: {error}"))?;
+        executor.run(work())
+    });
+    thread.join().unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(panic.downcast_ref::<&str>().copied());
+        Err(format!("panic: {}", text.unwrap_or("?")))
+    })
+}
+
+#[derive(Clone)]
+struct Life {
+    store: StoreHandle,
+    place: Place,
+    model: Rc<RefCell<Model>>,
+    dice: Rc<RefCell<Dice>>,
+    last: Rc<Cell<Marks>>,
+    stop: Rc<Cell<bool>>,
+}
+
+impl Life {
+    fn open(place: &Place, model: Model, seed: u64) -> Checked<(Life, RecoveryReport)> {
+        let opened = StoreHandle::open(&place.dir, place.shard, place.settings.clone());
+        let (store, report) = opened.map_err(|error| format!("open: {error}"))?;
+        let life = Life {
+            store,
+            place: place.clone(),
+            model: Rc::new(RefCell::new(model)),
+            dice: Rc::new(RefCell::new(Dice::new(seed))),
+            last: Rc::default(),
+            stop: Rc::default(),
+        };
+        Ok((life, report))
+    }
+
+    fn marks(&self) -> Marks {
+        self.store.with(|store| Marks {
+            durable: store.log().durable(),
+            flushed: store.log().flushed(),
+            written: store.log().written(),
+        })
+    }
+
+    /// The log reaches at least to `floor` and ends between records; every queue
+    /// is what the log says.
+    fn compare_after_open(&self, floor: u64, report: &RecoveryReport) -> Checked {
+        let end = self.marks().written;
+        let model = &mut *self.model.borrow_mut();
+        ensure!(
+            end >= floor && end <= model.written,
+            "the log ends at {end}, not within {floor}..={}; {report:?}",
+            model.written
+        );
+        let cut = model
+            .log
+            .iter()
+            .find(|stored| stored.position < end && stored.end() > end);
+        ensure!(
+            cut.is_none(),
+            "the log ends at {end}, inside the record at {}",
+            cut.unwrap().position
+        );
+        model.cut(end);
+        let marks = self.marks();
+        ensure!(
+            marks.durable == end && marks.flushed == end,
+            "opened with {marks:?}"
+        );
+        for (queue, (topic, id)) in QUEUES.iter().enumerate() {
+            let entries = &mut model.queues[queue];
+            let expected = entries.log_index.len() as u64;
+            let found = self.store.with(|store| {
+                let index = store.find_queue(topic, *id)?;
+                let queue = store.queue(index);
+                Some((queue.min, queue.next, queue.visible))
+            });
+            let (min, next, visible) = found.unwrap_or_default();
+            if entries.removed && next == 0 {
+                *entries = Default::default();
+                continue;
+            }
+            ensure!(
+                next == expected && visible == next && min <= entries.required as u64,
+                "{topic} {id}: {min}..{next} (visible to {visible}) instead of {}..{expected}; {report:?}",
+                entries.required
+            );
+            entries.removed = false;
+        }
+        Ok(())
+    }
+
+    /// The order of the watermarks; none ever goes back.
+    fn check_marks(&self) -> Checked {
+        let marks = self.marks();
+        let last = self.last.replace(marks);
+        let prepared = self.store.with(|store| store.log().prepared_end());
+        ensure!(
+            marks.durable <= marks.flushed
+                && marks.flushed <= marks.written
+                && marks.written <= prepared,
+            "{marks:?}, segments to {prepared}"
+        );
+        ensure!(
+            last.durable <= marks.durable
+                && last.flushed <= marks.flushed
+                && last.written <= marks.written,
+            "{last:?} became {marks:?}"
+        );
+        Ok(())
+    }
+
+    async fn step(&self, op: &Op) -> Checked {
+        match op {
+            Op::Append { queue, bodies } => self.append(*queue, bodies).await?,
+            Op::Burst { queue, count, body } => {
+                for _ in 0..*count {
+                    self.append(*queue, &[*body]).await?;
+                }
+            }
+            Op::Read { queue, from, max } => {
+                let len = self.model.borrow().queues[*queue].log_index.len() as u64;
+                self.read(*queue, len * u64::from(*from) / 65_536, *max)
+                    .await?;
+            }
+            Op::Sleep(ms) => sleep(Duration::from_millis(*ms)).await,
+            Op::AwaitDurable => {
+                let target = self.marks().written;
+                let began = Instant::now();
+                while self.marks().durable < target {
+                    ensure!(began.elapsed() < STUCK, "not durable: {:?}", self.marks());
+                    self.progress().await;
+                }
+            }
+            Op::RemoveTopic { queue } => {
+                let (topic, _) = QUEUES[*queue];
+                self.model.borrow_mut().remove_topic(topic);
+                self.store.remove_topic(topic).await;
+            }
+        }
+        self.check_marks()
+    }
+
+    /// The next step of the store, or a little time.
+    async fn progress(&self) {
+        future::or(self.store.progress().wait(), async {
+            sleep(Duration::from_millis(20)).await;
+        })
+        .await;
+    }
+
+    async fn append(&self, queue: usize, bodies: &[usize]) -> Checked {
+        let (topic, id) = QUEUES[queue];
+        let specs: Vec<Spec> = {
+            let dice = &mut *self.dice.borrow_mut();
+            bodies
+                .iter()
+                .map(|&len| Spec::random(queue, len, dice))
+                .collect()
+        };
+        let parts: Vec<_> = specs.iter().map(Spec::parts).collect();
+        let total: usize = specs.iter().map(|spec| spec.record(0, 0, 0).len()).sum();
+        let limit = self.place.settings.tail_bytes / 2;
+        let began = Instant::now();
+        loop {
+            let now_ms = self.model.borrow().clock_ms + 1;
+            let mut physical = Vec::new();
+            let before = self.marks();
+            let result = self.store.with(|store| {
+                let index = store.make_queue(topic, id);
+                store.append(index, &parts, now_ms, &mut physical)
+            });
+            match result {
+                Ok(appended) => {
+                    ensure!(total <= limit, "{total} bytes taken, the limit is {limit}");
+                    self.model.borrow_mut().clock_ms = now_ms;
+                    let placed = Placed {
+                        first: appended.queue_offset,
+                        end: appended.end,
+                        now_ms,
+                    };
+                    return self.note(queue, &specs, &placed, &physical, before);
+                }
+                Err(NoRoom::Later) => {
+                    ensure!(physical.is_empty(), "places given to refused records");
+                    ensure!(began.elapsed() < STUCK, "no room: {:?}", self.marks());
+                    self.model.borrow_mut().written = self.marks().written;
+                    self.progress().await;
+                }
+                Err(NoRoom::Never { .. }) if total > limit => {
+                    ensure!(
+                        self.marks() == before && physical.is_empty(),
+                        "refused records left a trace"
+                    );
+                    return Ok(());
+                }
+                Err(other) => return Err(format!("append of {total} bytes: {other}")),
+            }
+        }
+    }
+
+    /// Enters what was appended into the model, after a look at the places.
+    fn note(
+        &self,
+        queue: usize,
+        specs: &[Spec],
+        placed: &Placed,
+        physical: &[i64],
+        before: Marks,
+    ) -> Checked {
+        let model = &mut *self.model.borrow_mut();
+        if model.queues[queue].removed {
+            if placed.first == 0 {
+                model.restart_queue(queue);
+            }
+            model.queues[queue].removed = false;
+        }
+        let mut next = model.queues[queue].log_index.len() as u64;
+        ensure!(
+            placed.first == next,
+            "queue offset {} instead of {next}",
+            placed.first
+        );
+        ensure!(
+            physical.len() == specs.len(),
+            "{} places for {} records",
+            physical.len(),
+            specs.len()
+        );
+        let segment = self.place.settings.segment_bytes;
+        let start = (physical[0] - self.place.physical(0)) as u64;
+        let rolled = before.written.next_multiple_of(segment);
+        ensure!(
+            start == before.written || start == rolled,
+            "record at {start} after {before:?}"
+        );
+        let mut at = start;
+        for (spec, &physical) in specs.iter().zip(physical) {
+            ensure!(
+                physical == self.place.physical(at),
+                "record at {physical} instead of {at}"
+            );
+            let queued = spec.is_queued();
+            let offset = if queued { next as i64 } else { 0 };
+            let bytes = spec.record(offset, physical, placed.now_ms);
+            let stored = Stored {
+                queue,
+                queued,
+                position: at,
+                tags_code: spec.tags_code(placed.now_ms),
+                bytes,
+                run_end: placed.end,
+            };
+            at = stored.end();
+            next += u64::from(queued);
+            model.add(stored);
+        }
+        let must_roll = start + (at - start) + 8 > start - start % segment + segment;
+        ensure!(
+            !must_roll,
+            "a segment without room for its marker behind {at}"
+        );
+        ensure!(
+            at == placed.end && self.marks().written == at,
+            "ends at {at}, said {}",
+            placed.end
+        );
+        model.written = at;
+        Ok(())
+    }
+
+    /// Reads every queue from its first entry to its end.
+    async fn read_all(&self) -> Checked {
+        for queue in 0..QUEUES.len() {
+            let (topic, id) = QUEUES[queue];
+            let find = |life: &Life| {
+                life.store.with(|store| {
+                    let index = store.find_queue(topic, id)?;
+                    Some((store.queue(index).min, store.queue(index).visible))
+                })
+            };
+            let Some((mut at, end)) = find(self) else {
+                continue;
+            };
+            while at < end {
+                let read = self.read(queue, at, 64).await?;
+                ensure!(read > 0, "{topic} {id}: nothing at {at} of {end}");
+                at += read;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads entries and their records, compares them with the model, and
+    /// returns how many there were.
+    async fn read(&self, queue: usize, from: u64, max: usize) -> Checked<u64> {
+        let (topic, id) = QUEUES[queue];
+        let Some(index) = self.store.with(|store| store.find_queue(topic, id)) else {
+            return Ok(0);
+        };
+        let began = Instant::now();
+        let mut entries: Vec<Entry> = Vec::new();
+        loop {
+            let watermark = self.marks();
+            match self
+                .store
+                .with(|store| store.entries(index, from, max, &mut entries))
+            {
+                Ok(()) => {
+                    self.check_visible(queue, watermark)?;
+                    break;
+                }
+                Err(missing) => {
+                    ensure!(began.elapsed() < STUCK, "entries stay away: {missing:?}");
+                    let loaded = self.store.load(missing).await;
+                    if self.store.with(|store| store.find_queue(topic, id)) != Some(index) {
+                        return Ok(0); // removed meanwhile
+                    }
+                    loaded.map_err(|error| format!("{topic} {id}: load {missing:?}: {error}"))?;
+                }
+            }
+        }
+        for (offset, entry) in (from..).zip(&entries) {
+            let mut out = Fetch::default();
+            let found = loop {
+                match self.store.with(|store| store.fetch(entry, &mut out)) {
+                    Ok(found) => break found,
+                    Err(missing) => {
+                        ensure!(out.is_empty(), "a part of a record");
+                        ensure!(
+                            began.elapsed() < STUCK,
+                            "record {entry:?} stays away: {missing:?}"
+                        );
+                        let loaded = self.store.load(missing).await;
+                        loaded
+                            .map_err(|error| format!("{topic} {id}: load {missing:?}: {error}"))?;
+                    }
+                }
+            };
+            let len = out.len();
+            let bytes = out.into_pieces().concat();
+            let model = self.model.borrow();
+            if self.store.with(|store| store.find_queue(topic, id)) != Some(index) {
+                return Ok(0); // removed meanwhile
+            }
+            let Some(stored) = model.stored(queue, offset) else {
+                return Err(format!("{topic} {id}: nothing was appended at {offset}"));
+            };
+            let expected = Entry {
+                physical: self.place.physical(stored.position),
+                size: stored.bytes.len() as i32,
+                tags_code: stored.tags_code,
+            };
+            let optional = offset < model.queues[queue].required as u64;
+            if optional && (entry.physical, entry.size) == (0, i32::MAX) {
+                continue;
+            }
+            ensure!(
+                *entry == expected,
+                "{topic} {id}: offset {offset}: {entry:?} is not {expected:?}"
+            );
+            ensure!(
+                found && len == bytes.len(),
+                "{topic} {id}: offset {offset} has no record"
+            );
+            ensure!(
+                bytes == stored.bytes,
+                "{topic} {id}: offset {offset}: other bytes"
+            );
+        }
+        Ok(entries.len() as u64)
+    }
+
+    /// Readers see exactly what the watermark has passed.
+    fn check_visible(&self, queue: usize, marks: Marks) -> Checked {
+        let (topic, id) = QUEUES[queue];
+        let watermark = match self.place.settings.ack {
+            AckLevel::Written => marks.written,
+            AckLevel::Durable => marks.durable,
+        };
+        let seen = self.store.with(|store| {
+            (
+                store.watermark(),
+                store
+                    .find_queue(topic, id)
+                    .map(|index| store.queue(index).visible),
+            )
+        });
+        let (mark, Some(visible)) = seen else {
+            return Ok(());
+        };
+        ensure!(mark == watermark, "watermark {mark} instead of {watermark}");
+        let model = self.model.borrow();
+        let passed = (0..).take_while(|&offset| {
+            model
+                .stored(queue, offset)
+                .is_some_and(|stored| stored.run_end <= watermark)
+        });
+        let passed = passed.count() as u64;
+        ensure!(
+            visible == passed,
+            "{topic} {id}: visible to {visible}, passed {passed}"
+        );
+        Ok(())
+    }
+
+    /// Reads here and there while other things happen.
+    fn spawn_reader(&self, seed: u64) -> glommio::Task<Checked> {
+        let life = self.clone();
+        let mut dice = Dice::new(seed);
+        glommio::spawn_local(async move {
+            while !life.stop.get() {
+                let queue = dice.below(QUEUES.len() as u64) as usize;
+                let len = life.model.borrow().queues[queue].log_index.len() as u64;
+                // Mostly near the end, where the tail meets the segments.
+                let near = dice.below(2) == 0;
+                let back = dice.below(if near { 8 } else { len + 1 });
+                let read = life.read(queue, len.saturating_sub(back), 4).await;
+                read.map_err(|fault| format!("reader: {fault}"))?;
+                sleep(Duration::from_micros(dice.below(3000))).await;
+            }
+            Ok(())
+        })
+    }
+}
+
+struct Placed {
+    first: u64,
+    end: u64,
+    now_ms: i64,
+}

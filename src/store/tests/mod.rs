@@ -1,0 +1,104 @@
+//! The store held against a model of it: random histories on real files, with
+//! clean stops, kills, power losses and damaged files between runs.
+//!
+//! `RINGMQ_CASES` multiplies the number of cases. A failing case is printed with
+//! its seed in a `.seeds` file beside its source and runs first from then on.
+
+mod damage;
+mod directed;
+mod history;
+mod life;
+mod log;
+mod model;
+mod raw;
+
+use proptest::test_runner::{Config, FileFailurePersistence};
+
+use super::{AckLevel, DelayTable, ShardId, StoreSettings};
+
+/// Small files, so that every boundary is crossed often.
+const SEGMENT_BYTES: u64 = 1 << 20;
+const QUEUE_FILE_BYTES: u64 = 2000;
+const TAIL_BYTES: usize = 1 << 20;
+
+/// `base` cases, more where the environment asks for them.
+fn config(base: u32) -> Config {
+    let factor = std::env::var("RINGMQ_CASES")
+        .ok()
+        .and_then(|text| text.parse::<u32>().ok())
+        .unwrap_or(1);
+    Config {
+        cases: base * factor,
+        max_shrink_iters: 300,
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("seeds"))),
+        ..Config::default()
+    }
+}
+
+fn settings(ack: AckLevel) -> StoreSettings {
+    StoreSettings {
+        segment_bytes: SEGMENT_BYTES,
+        queue_file_bytes: QUEUE_FILE_BYTES,
+        tail_bytes: TAIL_BYTES,
+        cache_bytes: 0,
+        ack,
+        flush_interval_ms: 30,
+        delays: DelayTable(vec![1000, 5000, 10_000]),
+    }
+}
+
+/// A store's place and how it is opened.
+#[derive(Clone, Debug)]
+struct Place {
+    dir: std::path::PathBuf,
+    shard: ShardId,
+    settings: StoreSettings,
+}
+
+impl Place {
+    fn make(dir: &std::path::Path, shard: ShardId, ack: AckLevel) -> Place {
+        std::fs::create_dir_all(dir.join("commitlog")).unwrap();
+        std::fs::create_dir_all(dir.join("consumequeue")).unwrap();
+        Place {
+            dir: dir.to_owned(),
+            shard,
+            settings: settings(ack),
+        }
+    }
+
+    /// The physical offset of a position.
+    fn physical(&self, position: u64) -> i64 {
+        i64::from(self.shard.0) << 48 | position as i64
+    }
+}
+
+/// Numbers that look random and are the same in every run.
+#[derive(Clone, Debug)]
+struct Dice(u64);
+
+impl Dice {
+    fn new(seed: u64) -> Dice {
+        Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// A number below `bound`; 0 where that is 0.
+    fn below(&mut self, bound: u64) -> u64 {
+        if bound == 0 { 0 } else { self.next() % bound }
+    }
+
+    fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(len + 8);
+        while bytes.len() < len {
+            bytes.extend_from_slice(&self.next().to_le_bytes());
+        }
+        bytes.truncate(len);
+        bytes
+    }
+}
