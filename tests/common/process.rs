@@ -121,7 +121,10 @@ impl Config {
             ("nameserverPort", self.nameserver_port),
         ];
         let own = own.map(|(key, port)| (key.to_owned(), port.to_string()));
-        for (key, value) in own.iter().chain(&self.sets) {
+        let own = own
+            .iter()
+            .filter(|(key, _)| !self.sets.iter().any(|(set, _)| set == key));
+        for (key, value) in own.chain(&self.sets) {
             command.arg("--set").arg(format!("{key}={value}"));
         }
         command
@@ -159,6 +162,11 @@ impl Config {
             server.child.lock().unwrap().log_ended()
         });
         (status.code().expect("an exit code"), server.log())
+    }
+
+    /// Starts it and waits for nothing.
+    pub fn launch_only(&self) -> Server {
+        self.launch()
     }
 
     fn launch(&self) -> Server {
