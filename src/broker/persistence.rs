@@ -74,6 +74,8 @@ pub(super) fn load<T>(
         Some((value, LoadedFrom::File)) => Ok(Some(value)),
         Some((value, LoadedFrom::Backup)) => {
             tracing::warn!(path = %path.display(), "missing or damaged; its backup (.bak) was taken");
+            // The next write moves the file over its backup: not a damaged one over a good one.
+            let _ = std::fs::rename(&path, path.with_extension("json.damaged"));
             Ok(Some(value))
         }
         None => Ok(None),
