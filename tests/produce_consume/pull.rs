@@ -397,8 +397,7 @@ fn an_offset_that_cannot_be_right_leads_to_the_committed_one() {
     for n in 0..5 {
         client.call(Send::new(&name, body("m", n, 10))).expect(0);
     }
-    let mut at =
-        |client: &mut Client, offset| pull(client, Pull::new(&name, 0, offset).group(&group));
+    let at = |client: &mut Client, offset| pull(client, Pull::new(&name, 0, offset).group(&group));
     assert_eq!(
         at(&mut client, -1),
         (21, 0, 0, 5),

@@ -116,7 +116,7 @@ fn a_store_keeps_its_logs_whatever_the_number_of_shards() {
     let mut server = Config::server().shards(1).start();
     let ledger = Ledger::new(&server, "Grown", 4);
     server.connect().call(commit("g", "Grown", 3, 7)).expect(0);
-    for shards in [2, 1, 3, 2] {
+    for (round, shards) in [2, 1, 3, 2].into_iter().enumerate() {
         ledger.load(&server, || std::thread::sleep(Duration::from_millis(200)));
         if shards == 3 {
             server.kill();
@@ -133,7 +133,7 @@ fn a_store_keeps_its_logs_whatever_the_number_of_shards() {
             7
         );
         // Every queue goes on, and new ones use all shards.
-        let name = format!("New{shards}");
+        let name = format!("New{round}");
         let mut client = server.connect();
         topic(&mut client, &name, 6);
         for queue in 0..6 {
@@ -150,10 +150,10 @@ fn a_store_keeps_its_logs_whatever_the_number_of_shards() {
     server.config = server.config.clone().any_shards();
     server.start_again();
     ledger.verify(&server);
-    for shards in [2, 1, 3] {
+    for round in 0..4 {
         assert_eq!(
-            max_offset(&mut server.connect(), &format!("New{shards}"), 5),
-            1 + i64::from(shards == 2)
+            max_offset(&mut server.connect(), &format!("New{round}"), 5),
+            1
         );
     }
 }
