@@ -97,6 +97,7 @@ pub struct BrokerShard {
     forwarded: Cell<usize>,
     deferred: Cell<usize>,
     unique: Cell<u64>,
+    queue_turn: Cell<u32>,
     counters: Counters,
     /// A pull was parked where none was.
     poll_event: LocalEvent,

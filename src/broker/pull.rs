@@ -161,6 +161,12 @@ fn filter_of(
         if matches!(pull.subscription, "" | "*") {
             return Ok((Filter::All, broadcast));
         }
+        if pull.subscription.split("||").all(str::is_empty) {
+            return Err((
+                response::SUBSCRIPTION_PARSE_FAILED,
+                format!("{:?} names no tag", pull.subscription),
+            ));
+        }
         let data = SubscriptionData::new(
             pull.topic,
             pull.subscription,

@@ -492,6 +492,7 @@ fn build(
         forwarded: 0.into(),
         deferred: 0.into(),
         unique: 0.into(),
+        queue_turn: 0.into(),
         counters: Counters::default(),
         poll_event: LocalEvent::default(),
         room: LocalEvent::default(),

@@ -339,7 +339,7 @@ fn a_queue_has_one_holder() {
         [0, 1],
         "each group has its own"
     );
-    assert_eq!(lock(&mut a, &group, "a", &[]), []);
+    assert!(lock(&mut a, &group, "a", &[]).is_empty());
 }
 
 #[test]
@@ -351,7 +351,7 @@ fn locks_end_with_their_holder() {
     a.call(heartbeat(&Consumer::new("a", &group, &name)))
         .expect(0);
     assert_eq!(lock(&mut a, &group, "a", &[0]), [0]);
-    assert_eq!(lock(&mut b, &group, "b", &[0]), []);
+    assert!(lock(&mut b, &group, "b", &[0]).is_empty());
     drop(a);
     eventually("the lock is free", SECOND * 3, || {
         lock(&mut b, &group, "b", &[0]) == [0]
@@ -363,7 +363,7 @@ fn a_lock_that_is_not_renewed_ends_after_the_time_that_is_set() {
     let server = Config::server().set("lockMaxLiveTime", 500).start();
     let (mut a, mut b) = (server.connect(), server.connect());
     assert_eq!(lock(&mut a, "g", "a", &[0]), [0]);
-    assert_eq!(lock(&mut b, "g", "b", &[0]), []);
+    assert!(lock(&mut b, "g", "b", &[0]).is_empty());
     std::thread::sleep(Duration::from_millis(800));
     assert_eq!(lock(&mut b, "g", "b", &[0]), [0]);
 }
