@@ -535,18 +535,21 @@ impl Scan<'_, '_> {
         let queue = self.queues.get_mut(index);
         let file_bytes = self.settings.queue_file_bytes;
         let queue_dir = queue_files::dir(self.dir, topic, queue_id);
-        if offset < queue.next {
-            // The topic was removed and made anew, or the files hold what the log does not.
-            if queue.on_file > offset {
-                queue_files::truncate(&queue_dir, file_bytes, offset)?;
+        if offset == 0 && queue.next > queue.min {
+            // The topic was removed and made anew.
+            if queue.on_file > 0 {
+                queue_files::truncate(&queue_dir, file_bytes, 0)?;
             }
-            queue.cut(offset);
+            queue.cut(0);
         }
         if queue.next == queue.min {
             // All that the queue had before is gone with its segments. Files hold
             // entries from their first byte on.
             let start = offset - offset % (file_bytes / ENTRY_BYTES as u64);
             (queue.min, queue.next, queue.on_file) = (start, start, start);
+        }
+        if offset < queue.next {
+            return Ok(());
         }
         let mut write_some = |queue: &mut Queue| -> io::Result<()> {
             if queue.next - queue.on_file <= UNWRITTEN_MAX {

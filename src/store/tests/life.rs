@@ -190,7 +190,7 @@ impl Life {
             });
             let (min, next, visible) = found.unwrap_or_default();
             if entries.removed && next == 0 {
-                *entries = Default::default();
+                // It comes back when the queues are made anew from the whole log.
                 continue;
             }
             ensure!(
