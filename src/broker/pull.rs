@@ -205,8 +205,12 @@ fn filter_of(
         )));
     };
     // A client that raised the version of its subscription tells so with its next
-    // heartbeat, up to 30 s later. RocketMQ answers code 25 until then; what it
-    // subscribed to is nearly always the same, and the client filters by itself.
+    // heartbeat, up to 30 s later. RocketMQ answers code 25 until then. What it wants
+    // is not known, so it is sent everything, and filters by itself: by the older
+    // filter it would be moved on past messages that it has just asked for.
+    if data.sub_version < pull.sub_version {
+        return Ok((Filter::All, broadcast));
+    }
     check_type(&data.expression_type)?;
     Ok((filter_by(data), broadcast))
 }
