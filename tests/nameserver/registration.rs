@@ -130,6 +130,9 @@ fn a_topic_that_nobody_has_is_code_17() {
     assert_eq!(lists["topicList"], json!([]));
 }
 
+/// A name of a form, and how a broker registers in it.
+type Form<'a> = (&'a str, &'a dyn Fn(&Broker) -> Request);
+
 #[test]
 fn every_form_of_a_registration_gives_the_same_route() {
     let server = Config::nameserver().start();
@@ -148,7 +151,7 @@ fn every_form_of_a_registration_gives_the_same_route() {
         );
         broker.request(103).with_body(text)
     };
-    let forms: [(&str, &dyn Fn(&Broker) -> Request); 6] = [
+    let forms: [Form<'_>; 6] = [
         ("today's", &Broker::register),
         ("compressed, 5.3", &|broker| broker.register_compressed(479)),
         ("compressed, 4.9", &|broker| broker.register_compressed(401)),
@@ -271,13 +274,16 @@ fn a_registration_that_is_not_right_changes_nothing() {
     route(&mut client, "T").expect(0);
 }
 
+/// What a small body inflates to, more than the nameserver has any use for.
+const INFLATED_MIB: usize = 160;
+
 #[test]
 fn a_bomb_is_not_inflated() {
     let server = Config::nameserver().start();
     let mut client = server.connect();
-    let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+    let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
     let zeros = vec![0; 1024 * 1024];
-    for _ in 0..1024 {
+    for _ in 0..INFLATED_MIB {
         zlib.write_all(&zeros).unwrap();
     }
     let before = server.resident();
@@ -287,7 +293,7 @@ fn a_bomb_is_not_inflated() {
     client
         .call(request.with_body(zlib.finish().unwrap()))
         .expect(1);
-    assert!(server.resident().saturating_sub(before) < 400 * 1024 * 1024);
+    assert!(server.resident().saturating_sub(before) < 120 * 1024 * 1024);
 }
 
 #[test]
@@ -378,14 +384,8 @@ fn slaves_hear_of_their_master() {
     let master = Broker::new("10.0.0.1:10911", &["T"]);
     let mut slave = master.clone();
     (slave.id, slave.address) = (1, "10.0.0.2:10911".to_owned());
-    assert!(
-        client
-            .call(master.register())
-            .expect(0)
-            .ext
-            .get("masterAddr")
-            .is_none()
-    );
+    let reply = client.call(master.register()).expect(0);
+    assert!(!reply.ext.contains_key("masterAddr"));
     let reply = client.call(slave.register()).expect(0);
     assert_eq!(
         (reply.ext("masterAddr"), reply.ext("haServerAddr")),
@@ -439,8 +439,9 @@ fn sixty_thousand_topics_are_registered_and_listed() {
         "10.0.0.1:10911",
         &names.iter().map(String::as_str).collect::<Vec<_>>(),
     );
-    let body_len = broker.register().body.len();
-    let reply = client.call(broker.register());
+    let request = broker.register();
+    let body_len = request.body.len();
+    let reply = client.call(request);
     assert!(
         body_len < 16 * 1024 * 1024 && reply.code == 0,
         "{body_len}: {}",

@@ -183,7 +183,7 @@ fn a_message_is_found_by_its_place() {
                 .call(Request::new(33).with("offset", record.physical_offset))
                 .expect(0)
                 .records();
-            assert_eq!(found, [record.clone()]);
+            assert_eq!(found, std::slice::from_ref(&record));
             for beside in [-4, -1, 1, 8, 100] {
                 client
                     .call(Request::new(33).with("offset", record.physical_offset + beside))

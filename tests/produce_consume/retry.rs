@@ -88,18 +88,17 @@ fn delayed_messages_come_once_and_in_their_order() {
     }
     client.call(Send::new(&name, "at once")).expect(0);
     assert_eq!(next(&mut client, &name, 0, 0).body, b"at once");
-    let mut bodies = [Vec::new(), Vec::new()];
-    for queue in 0..2 {
-        let first = if queue == 0 { 1 } else { 0 };
-        while bodies[queue].len() < 50 {
-            let at = first + bodies[queue].len() as i64;
+    for (queue, first) in [(0, 1), (1, 0)] {
+        let mut bodies = Vec::new();
+        while bodies.len() < 50 {
+            let at = first + bodies.len() as i64;
             let reply = client
-                .call(Pull::new(&name, queue as i32, at).suspend(10_000))
+                .call(Pull::new(&name, queue, at).suspend(10_000))
                 .expect(0);
-            bodies[queue].extend(reply.records().into_iter().map(|record| record.body));
+            bodies.extend(reply.records().into_iter().map(|record| record.body));
         }
         let expected = (0..50).map(|n| body("d", n * 2 + queue as u64, 50));
-        assert!(bodies[queue].iter().cloned().eq(expected));
+        assert!(bodies.into_iter().eq(expected));
     }
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(max_offset(&mut client, &name, 0), 51);

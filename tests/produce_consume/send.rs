@@ -31,34 +31,31 @@ fn every_form_of_a_send_is_stored_as_it_was_sent() {
     topic(&mut server.connect(), &name, 3);
     let mut expected = [Vec::new(), Vec::new(), Vec::new()];
     for mut client in [server.connect(), server.connect().binary()] {
-        for queue in 0..3 {
+        for (queue, expected) in expected.iter_mut().enumerate() {
+            let queue = queue as i32;
             for code in [10, 310] {
-                let content = body(&name, expected[queue].len() as u64, 700);
+                let content = body(&name, expected.len() as u64, 700);
                 let reply = client
-                    .call(
-                        Send::new(&name, content.clone())
-                            .code(code)
-                            .queue(queue as i32),
-                    )
+                    .call(Send::new(&name, content.clone()).code(code).queue(queue))
                     .expect(0);
-                assert_eq!(reply.int("queueOffset"), expected[queue].len() as i64);
-                assert_eq!(reply.int("queueId"), queue as i64);
-                expected[queue].push(content);
+                assert_eq!(reply.int("queueOffset"), expected.len() as i64);
+                assert_eq!(reply.int("queueId"), i64::from(queue));
+                expected.push(content);
             }
             let items: Vec<Vec<u8>> = (0..5).map(|n| body("batch", n, 90)).collect();
             let reply = client
-                .call(Send::batch(&name, &items).queue(queue as i32))
+                .call(Send::batch(&name, &items).queue(queue))
                 .expect(0);
-            assert_eq!(reply.int("queueOffset"), expected[queue].len() as i64);
-            expected[queue].extend(items);
-            client.send_one_way(Send::new(&name, "one way").queue(queue as i32));
-            expected[queue].push(b"one way".to_vec());
+            assert_eq!(reply.int("queueOffset"), expected.len() as i64);
+            expected.extend(items);
+            client.send_one_way(Send::new(&name, "one way").queue(queue));
+            expected.push(b"one way".to_vec());
             // A batch with the long names, which the flag makes one and not the code.
             let reply = client
-                .call(Send::batch(&name, &["p", "q"]).code(10).queue(queue as i32))
+                .call(Send::batch(&name, &["p", "q"]).code(10).queue(queue))
                 .expect(0);
-            assert_eq!(reply.int("queueOffset"), expected[queue].len() as i64);
-            expected[queue].extend([b"p".to_vec(), b"q".to_vec()]);
+            assert_eq!(reply.int("queueOffset"), expected.len() as i64);
+            expected.extend([b"p".to_vec(), b"q".to_vec()]);
         }
     }
     for mut client in [server.connect(), server.connect().binary()] {
