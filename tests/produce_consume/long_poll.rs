@@ -2,8 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{Client, Config, Consumer, Pull, Send, body, heartbeat, shared, topic, unique};
+use crate::common::{
+    Client, Config, Consumer, Pull, Send, body, heartbeat, max_offset, shared, topic, unique,
+};
 use ringmq::wire::command::Request;
+
+/// Returns when the pull that was sent before on this connection has been looked at:
+/// what concerns one queue is handled in the order in which it came.
+fn parked(client: &mut Client, topic: &str, queue: i32) {
+    max_offset(client, topic, queue);
+}
 
 /// The middle of some durations.
 fn median(mut times: Vec<Duration>) -> Duration {
@@ -192,6 +200,7 @@ fn a_message_with_another_tag_does_not_end_the_wait() {
     let (mut producer, mut consumer) = (server.connect(), server.connect());
     topic(&mut producer, &name, 1);
     let waiting = consumer.send(Pull::new(&name, 0, 0).tags("Wanted").suspend(20_000));
+    parked(&mut consumer, &name, 0);
     for _ in 0..5 {
         producer.call(Send::new(&name, "no").tag("Other")).expect(0);
     }
@@ -216,7 +225,7 @@ fn a_message_with_another_tag_does_not_end_the_wait() {
     let reply = consumer.call(Pull::new(&name, 0, 6).tags("Wanted").suspend(20_000));
     assert_eq!((reply.code, reply.int("nextBeginOffset")), (20, 7));
     let waiting = consumer.send(Pull::new(&name, 0, 7).tags("Wanted").suspend(500));
-    std::thread::sleep(Duration::from_millis(100));
+    parked(&mut consumer, &name, 0);
     producer.call(Send::new(&name, "no").tag("Other")).expect(0);
     let reply = consumer.receive(waiting);
     assert!(matches!(reply.code, 19 | 20), "{}", reply.code);
