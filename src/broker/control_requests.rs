@@ -93,6 +93,7 @@ impl BrokerShard {
             let mut current = control.settings.borrow_mut();
             apply(&mut current, &settings);
             let mut state = control.state.borrow_mut();
+            state.locks.live_ms = settings.lock_max_live_time_ms;
             state.topics.apply_auto_create(&current, now_ms())
         });
         if let Some(template) = template {

@@ -156,6 +156,7 @@ pub fn start(
     std::fs::write(layout.abort_file(), std::process::id().to_string()).map_err(refused)?;
     let address = store_host.to_string();
     let mut state = Control::new(&control_settings(settings, &address));
+    state.locks.live_ms = settings.lock_max_live_time_ms;
     load_tables(&layout, &mut state)?;
     let (offsets, offsets_version) = load(&layout, OFFSETS, |bytes| {
         OffsetSnapshot::parse(bytes).map_err(|error| error.to_string())

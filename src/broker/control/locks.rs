@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::limits::{LOCKING_GROUPS_MAX, LOCKS_PER_GROUP_MAX};
 use crate::wire::body::json::MessageQueue;
 
-/// How long a lock lasts without being renewed, in ms. Clients renew every 20 s and
+/// How long a lock lasts without being renewed unless set, in ms. Clients renew every 20 s and
 /// stop working after 30 s without (`rocketmq.broker.rebalance.lockMaxLiveTime`).
 pub const LOCK_MS: u64 = 60_000;
 
@@ -20,15 +20,26 @@ struct Lock {
 }
 
 impl Lock {
-    fn is_live(&self, now_ms: u64) -> bool {
-        now_ms.saturating_sub(self.renewed_ms) <= LOCK_MS
+    fn is_live(&self, now_ms: u64, live_ms: u64) -> bool {
+        now_ms.saturating_sub(self.renewed_ms) <= live_ms
     }
 }
 
 /// All locks.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LockTable {
+    /// How long a lock lasts (`lockMaxLiveTime`), in ms.
+    pub live_ms: u64,
     groups: HashMap<String, HashMap<MessageQueue, Lock>>,
+}
+
+impl Default for LockTable {
+    fn default() -> LockTable {
+        LockTable {
+            live_ms: LOCK_MS,
+            groups: HashMap::new(),
+        }
+    }
 }
 
 impl LockTable {
@@ -49,6 +60,7 @@ impl LockTable {
             }
             self.groups.insert(group.to_owned(), HashMap::new());
         }
+        let live_ms = self.live_ms;
         let Some(locks) = self.groups.get_mut(group) else {
             return Vec::new();
         };
@@ -58,7 +70,7 @@ impl LockTable {
             let room = locks.len() < LOCKS_PER_GROUP_MAX;
             let granted = match locks.get(&queue) {
                 None => room,
-                Some(lock) => lock.client == client || !lock.is_live(now_ms),
+                Some(lock) => lock.client == client || !lock.is_live(now_ms, live_ms),
             };
             if granted {
                 let lock = Lock {
@@ -96,8 +108,9 @@ impl LockTable {
 
     /// Forgets locks that have ended. For the memory alone: they count for nothing.
     pub fn expire(&mut self, now_ms: u64) {
+        let live_ms = self.live_ms;
         self.groups.retain(|_, locks| {
-            locks.retain(|_, lock| lock.is_live(now_ms));
+            locks.retain(|_, lock| lock.is_live(now_ms, live_ms));
             !locks.is_empty()
         });
     }
@@ -105,8 +118,8 @@ impl LockTable {
     /// Whether the group consumes in order: a client of it holds a queue
     /// (`isLockAllExpired`, the other way round).
     pub fn is_orderly(&self, group: &str, now_ms: u64) -> bool {
-        let locks = self.groups.get(group);
-        locks.is_some_and(|locks| locks.values().any(|lock| lock.is_live(now_ms)))
+        let (locks, live_ms) = (self.groups.get(group), self.live_ms);
+        locks.is_some_and(|locks| locks.values().any(|lock| lock.is_live(now_ms, live_ms)))
     }
 
     fn forget_empty(&mut self, group: &str) {
