@@ -1,6 +1,9 @@
-//! Links the binary so that `src/uring_hook.rs` sees every ring that glommio makes.
+//! Links the binary so that `src/uring_hook.rs` sees every ring that glommio makes, and every
+//! time that one goes to sleep.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rustc-link-arg-bin=ringmq=-Wl,--wrap=io_uring_queue_init_params");
+    for function in ["io_uring_queue_init_params", "io_uring_wait_cqes"] {
+        println!("cargo:rustc-link-arg-bin=ringmq=-Wl,--wrap={function}");
+    }
 }

@@ -1,15 +1,28 @@
-//! Makes the main ring of every shard with `IORING_SETUP_COOP_TASKRUN`.
+//! What glommio 0.9 has no settings for, done where it calls liburing: the linker (`--wrap`,
+//! see `build.rs`) sends those calls here.
+//!
+//! # `IORING_SETUP_COOP_TASKRUN` for the main ring of every shard
 //!
 //! Without it the kernel interrupts the core of a ring whenever one of its sockets becomes
 //! ready, also when that core is busy in user space and will ask soon anyway; between two busy
-//! shards this more than halves the round trips. glommio 0.9 has no setting for the flag, so
-//! the linker (`--wrap`, see `build.rs`) sends its calls of `io_uring_queue_init_params` here.
+//! shards this more than halves the round trips.
+//!
+//! # No sleep while tasks are ready
+//!
+//! `LocalExecutor::run` starts the preemption timer, then asks whether it has fired before it
+//! runs the first task. Where the core was taken away in between for longer than the timer,
+//! nothing is run, and what was not run counts as nothing to run: the executor goes to sleep
+//! with tasks that are ready, for as long as nothing else wakes it. So a sleep is put off by
+//! one round of the loop unless it follows the last one within the timer: then the timer
+//! cannot have fired before the tasks were run.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_uint, c_void};
+use std::time::Instant;
 
-// The wrapped function comes with it.
+// The wrapped functions come with it.
 use glommio as _;
+use ringmq::shard::PREEMPT;
 
 const IORING_SETUP_IOPOLL: u32 = 1 << 0;
 /// Since Linux 5.19.
@@ -35,11 +48,24 @@ thread_local! {
     static HAS_MAIN_RING: Cell<bool> = const { Cell::new(false) };
 }
 
+thread_local! {
+    /// When this thread's executor last went, or was sent, from a sleep back into its loop.
+    static IN_LOOP_SINCE: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
 unsafe extern "C" {
     fn __real_io_uring_queue_init_params(
         entries: c_uint,
         ring: *mut c_void,
         params: *mut Params,
+    ) -> c_int;
+
+    fn __real_io_uring_wait_cqes(
+        ring: *mut c_void,
+        cqe: *mut *mut c_void,
+        count: c_uint,
+        time: *const c_void,
+        signals: *const c_void,
     ) -> c_int;
 }
 
@@ -69,4 +95,28 @@ unsafe extern "C" fn __wrap_io_uring_queue_init_params(
     }
     // SAFETY: all arguments are the caller's.
     unsafe { __real_io_uring_queue_init_params(entries, ring, params) }
+}
+
+/// Stands in for liburing's function of the name without `__wrap_`, with its contract.
+///
+/// # Safety
+/// That of the function: `ring` is a ring, `cqe` a place for a pointer, the others may be null.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_io_uring_wait_cqes(
+    ring: *mut c_void,
+    cqe: *mut *mut c_void,
+    count: c_uint,
+    time: *const c_void,
+    signals: *const c_void,
+) -> c_int {
+    let since = IN_LOOP_SINCE.get();
+    let result = if since.is_some_and(|since| since.elapsed() < PREEMPT) {
+        // SAFETY: all arguments are the caller's.
+        unsafe { __real_io_uring_wait_cqes(ring, cqe, count, time, signals) }
+    } else {
+        // glommio takes it for a signal, and goes round its loop.
+        -libc::EINTR
+    };
+    IN_LOOP_SINCE.set(Some(Instant::now()));
+    result
 }

@@ -37,6 +37,11 @@ impl Acks {
         });
     }
 
+    /// Whether no answer waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     fn pop(&mut self, watermark: u64) -> Option<Ack> {
         let reached = self.waiting.front()?.end <= watermark;
         reached.then(|| self.waiting.pop_front()).flatten()
@@ -51,22 +56,25 @@ impl Acks {
 impl BrokerShard {
     /// Answers the sends that the watermark has reached.
     pub(super) fn release_acks(&self) {
-        let (watermark, failure) = self.store.with(|store| {
-            let failure = store.log().failure().map(str::to_owned);
-            (store.watermark(), failure)
-        });
-        if let Some(why) = failure {
-            // What waits is in the tail, but the device will never promise it.
-            while let Some(ack) = self.acks.borrow_mut().pop(u64::MAX) {
-                self.refuse(&ack.to, response::SERVICE_NOT_AVAILABLE, why.as_str());
-            }
-            return;
-        }
+        let (watermark, failed) = self
+            .store
+            .with(|store| (store.watermark(), store.log().failure().is_some()));
         loop {
             let ack = self.acks.borrow_mut().pop(watermark);
             match ack {
                 Some(ack) => self.answer(&ack, response::SUCCESS),
-                None => return,
+                None => break,
+            }
+        }
+        if failed {
+            // What still waits is in the tail, so it may not be refused, and the
+            // device will never promise it.
+            loop {
+                let ack = self.acks.borrow_mut().pop(u64::MAX);
+                match ack {
+                    Some(ack) => self.answer(&ack, response::FLUSH_DISK_TIMEOUT),
+                    None => return,
+                }
             }
         }
     }

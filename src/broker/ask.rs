@@ -202,7 +202,11 @@ impl BrokerShard {
                 Answer::Entries(self.queue_entry_infos(&topic, queue, from, count).await)
             }
             Ask::Record(physical) => {
-                Answer::Record(self.load_record_at(physical).await.map(Into::into))
+                let record = self.load_record_at(physical).await.unwrap_or_else(|error| {
+                    tracing::warn!(physical, %error, "a message cannot be read");
+                    None
+                });
+                Answer::Record(record.map(Into::into))
             }
             Ask::StoreInfo => Answer::Store(self.store_info().await),
             Ask::Offsets { force } => {
@@ -214,6 +218,10 @@ impl BrokerShard {
             Ask::StopRequests => {
                 self.stopping.set(true);
                 self.shard.stop_accepting();
+                Answer::Done
+            }
+            Ask::Drained(limit) => {
+                self.drain(limit).await;
                 Answer::Done
             }
             Ask::Close => match self.store.close().await {
@@ -259,7 +267,10 @@ impl BrokerShard {
         let Some(index) = self.store.with(|store| store.find_queue(topic, queue)) else {
             return Vec::new();
         };
-        let entries = self.load_entries(index, from, count).await;
+        let entries = self
+            .load_entries(index, from, count)
+            .await
+            .unwrap_or_default();
         let mut infos = Vec::with_capacity(entries.len());
         for (n, entry) in entries.into_iter().enumerate() {
             infos.push(QueueEntry {
@@ -291,7 +302,7 @@ impl BrokerShard {
             (info, log.physical(log.min()))
         });
         if info.max_physical > info.min_physical {
-            if let Some(bytes) = self.load_record_at(earliest).await {
+            if let Ok(Some(bytes)) = self.load_record_at(earliest).await {
                 if let Ok(record) = crate::wire::message::Record::parse(&bytes) {
                     info.earliest_timestamp = record.store_timestamp();
                 }

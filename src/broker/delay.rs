@@ -4,7 +4,7 @@
 //! One queue a level; within a level messages become due in the order in which
 //! they were stored. Each shard delivers for the levels whose queues it owns.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +32,7 @@ const LOOK_MAX: Duration = Duration::from_millis(1000);
 pub(super) struct DelayQueues {
     progress: RefCell<BTreeMap<i32, i64>>,
     arrived: LocalEvent,
+    delivering: Cell<bool>,
 }
 
 impl DelayQueues {
@@ -40,12 +41,18 @@ impl DelayQueues {
         DelayQueues {
             progress: RefCell::new(progress),
             arrived: LocalEvent::default(),
+            delivering: Cell::new(false),
         }
     }
 
     /// A message was put into the schedule topic.
     pub fn arrived(&self) {
         self.arrived.notify();
+    }
+
+    /// Whether messages are on their way to their real topics.
+    pub fn is_delivering(&self) -> bool {
+        self.delivering.get()
     }
 
     /// Progress to be stored.
@@ -123,7 +130,13 @@ impl BrokerShard {
         let Some(queue) = queue else {
             return Look::Empty;
         };
-        let entries = self.load_entries(queue, at, DELIVER_MAX).await;
+        let entries = match self.load_entries(queue, at, DELIVER_MAX).await {
+            Ok(entries) => entries,
+            Err(error) => {
+                tracing::warn!(level, %error, "a delay level cannot be read; tried again");
+                return Look::Refused;
+            }
+        };
         let now = now_ms() as i64;
         let longest = self
             .store
@@ -137,15 +150,27 @@ impl BrokerShard {
                 None => Look::Refused,
             };
         }
-        self.deliver(level, at, &due).await
+        if self.stopping.get() {
+            return Look::Empty;
+        }
+        self.delay.delivering.set(true);
+        let look = self.deliver(level, at, &due).await;
+        self.delay.delivering.set(false);
+        look
     }
 
     async fn deliver(&self, level: i32, at: i64, due: &[Entry]) -> Look {
         let mut under_way = Vec::with_capacity(due.len());
+        let mut unread = false;
         for &entry in due {
             let job = match self.load_record(entry).await {
-                Some(bytes) => delayed_job(&bytes),
-                None => None,
+                Ok(Some(bytes)) => delayed_job(&bytes),
+                Ok(None) => None,
+                Err(error) => {
+                    tracing::warn!(level, %error, "a delayed message cannot be read; tried again");
+                    unread = true;
+                    break;
+                }
             };
             if job.is_none() {
                 tracing::warn!(
@@ -175,7 +200,7 @@ impl BrokerShard {
                 self.delay.progress.borrow_mut().insert(level, next);
             }
         }
-        if refused {
+        if refused || unread {
             Look::Refused
         } else {
             Look::Delivered

@@ -29,7 +29,8 @@ impl Service for BrokerShard {
     fn closed(&self, conn: ConnId) {
         self.calls_of_closed(conn);
         self.shard
-            .send(ShardId::CONTROL, LaneKind::Reply, Message::Closed(conn));
+            // Behind its requests, so that none of them brings it back.
+            .send(ShardId::CONTROL, LaneKind::Request, Message::Closed(conn));
     }
 
     fn message(&self, from: ShardId, message: Message) -> Option<Message> {
@@ -39,18 +40,27 @@ impl Service for BrokerShard {
                     return Some(Message::Append(job, to));
                 }
             }
-            Message::Pull(job) => self.pull_owned(*job),
-            Message::Queue(job, to) => self.queue_job(*job, to),
+            Message::Pull(job) => {
+                if let Err(super::read::TooCold(job)) = self.pull_owned(*job) {
+                    return Some(Message::Pull(Box::new(job)));
+                }
+            }
+            Message::Queue(job, to) => {
+                if job.0.may_load() && self.cold.get() >= super::read::COLD_MAX {
+                    return Some(Message::Queue(job, to));
+                }
+                self.queue_job(*job, to);
+            }
             Message::Control(request, to) => {
                 let (request, peer) = *request;
                 self.control_request(request, peer, to);
             }
-            Message::Reply(conn, pieces) => {
-                self.forwarded_done();
-                self.write_pieces(conn, pieces);
+            Message::Reply(to, pieces) => {
+                self.forwarded_done(&to);
+                self.write_pieces(to.conn, pieces);
             }
             Message::Push(conn, pieces) => self.write_pieces(conn, pieces),
-            Message::Done => self.forwarded_done(),
+            Message::Done(to) => self.forwarded_done(&to),
             Message::Closed(conn) => self.client_closed(conn),
             Message::Ask(number, ask) => self.answer_ask(from, number, *ask),
             Message::Answer(number, answer) => self.asks.answered(number, *answer),
@@ -90,6 +100,7 @@ impl BrokerShard {
             opaque: header.fixed.opaque,
             serialize: frame.serialize,
             one_way: header.fixed.is_one_way(),
+            awaited: false,
         };
         if self.stopping.get() {
             return self.refuse_stopping(&to, header.fixed.version);
@@ -142,7 +153,7 @@ impl BrokerShard {
     /// Sends a request about a queue to the queue's owner.
     pub(super) fn to_queue_owner(
         &self,
-        to: ReplyTo,
+        mut to: ReplyTo,
         job: QueueJob,
         topic: &str,
         queue_id: i32,
@@ -156,12 +167,16 @@ impl BrokerShard {
         };
         let job = (job, topic.to_owned(), queue_id);
         if owner == self.id() {
+            if job.0.may_load() && self.cold.get() >= super::read::COLD_MAX {
+                return Flow::Later;
+            }
             self.queue_job(job, to);
             return Flow::Continue;
         }
         if !self.may_forward() {
             return Flow::Later;
         }
+        self.await_answer(&mut to);
         self.forward(owner, Message::Queue(Box::new(job), to));
         Flow::Continue
     }
@@ -217,7 +232,8 @@ impl BrokerShard {
             match me.handle_control(conn, request).await {
                 Some(response) => me.reply(&to, &response),
                 None if !me.is_local(&to) => {
-                    me.shard.send(to.conn.shard, LaneKind::Reply, Message::Done);
+                    me.shard
+                        .send(to.conn.shard, LaneKind::Reply, Message::Done(to));
                 }
                 None => {}
             }

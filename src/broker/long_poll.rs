@@ -20,6 +20,9 @@ const PARKED_MAX: usize = 200_000;
 /// before its time is over, never after.
 pub(super) const TICK_MS: u64 = 20;
 
+/// Pulls ended in one turn.
+const DUE_MAX: usize = 2000;
+
 struct Parked {
     job: PullJob,
     key: (u64, u64),
@@ -54,7 +57,9 @@ impl LongPolls {
 
     fn take_due(&mut self, now: u64) -> Vec<PullJob> {
         let mut due = Vec::new();
-        while let Some((&key, &queue)) = self.by_deadline.first_key_value() {
+        while due.len() < DUE_MAX
+            && let Some((&key, &queue)) = self.by_deadline.first_key_value()
+        {
             if key.0 > now {
                 break;
             }
@@ -88,7 +93,8 @@ impl BrokerShard {
         if !self.is_local(&job.reply_to) && !job.parked {
             // It may wait long: it no longer counts as under way.
             let home = job.reply_to.conn.shard;
-            self.shard.send(home, LaneKind::Reply, Message::Done);
+            self.shard
+                .send(home, LaneKind::Reply, Message::Done(job.reply_to));
             job.parked = true;
         }
         let queue = self
@@ -101,14 +107,21 @@ impl BrokerShard {
 
     /// Wakes the pulls of queues to which something was added.
     pub(super) fn wake_arrivals(&self) {
-        let arrivals = self.store.with(|store| store.take_arrivals());
-        for queue in arrivals {
+        let mut arrivals = self.arrivals.take();
+        self.store.with(|store| store.take_arrivals(&mut arrivals));
+        for &queue in &arrivals {
             if self.polls.borrow().by_queue.is_empty() {
                 break;
             }
             let parked = self.polls.borrow_mut().take_queue(queue);
+            let mut shared = None;
             for Parked { job, key } in parked {
-                match self.try_parked(job) {
+                let outcome = if self.is_full(&job) {
+                    Err(job)
+                } else {
+                    self.try_parked(job, &mut shared)
+                };
+                match outcome {
                     Ok(()) => {
                         self.polls.borrow_mut().by_deadline.remove(&key);
                     }
@@ -116,6 +129,13 @@ impl BrokerShard {
                 }
             }
         }
+        self.arrivals.replace(arrivals);
+    }
+
+    /// Whether the client of a pull leaves so many answers unread that it gets no
+    /// more for now: its pull waits for the next message, or for its time to be over.
+    fn is_full(&self, job: &PullJob) -> bool {
+        self.is_local(&job.reply_to) && self.shard.is_full(job.reply_to.conn)
     }
 
     /// Answers the pulls whose time is over.

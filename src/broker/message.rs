@@ -26,6 +26,9 @@ pub struct ReplyTo {
     pub serialize: Serialize,
     /// Whether the sender wants no answer.
     pub one_way: bool,
+    /// Whether its connection holds back other answers for a moment, to be written
+    /// together with this one; see [`crate::shard::Shard::await_remote`].
+    pub awaited: bool,
 }
 
 /// A message or batch that has passed all checks and goes to its queue. `B` is
@@ -182,6 +185,13 @@ pub enum QueueJob {
     EarliestTime,
 }
 
+impl QueueJob {
+    /// Whether it may have to read what is not in memory.
+    pub fn may_load(&self) -> bool {
+        matches!(self, QueueJob::OffsetByTime { .. } | QueueJob::EarliestTime)
+    }
+}
+
 /// What crosses a lane.
 #[derive(Debug)]
 pub enum Message {
@@ -194,9 +204,9 @@ pub enum Message {
     /// A request for the control shard.
     Control(Box<(Request, SocketAddr)>, ReplyTo),
     /// The answer to a forwarded request: a frame for a connection of the receiving shard.
-    Reply(ConnId, Vec<Bytes>),
+    Reply(ReplyTo, Vec<Bytes>),
     /// A forwarded request has no answer, or none yet.
-    Done,
+    Done(ReplyTo),
     /// An answer to a forwarded request that was counted as done before.
     Push(ConnId, Vec<Bytes>),
     /// A connection of the sending shard is gone; for the control shard.
@@ -281,6 +291,8 @@ pub enum Ask {
     DelayProgress,
     /// Takes no more requests.
     StopRequests,
+    /// Answered when nothing is under way any more, or after this time.
+    Drained(Duration),
     /// Closes the store.
     Close,
     /// Calls a client of the answering shard.

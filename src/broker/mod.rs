@@ -90,9 +90,14 @@ pub struct BrokerShard {
     properties: RefCell<Vec<u8>>,
     physical: RefCell<Vec<i64>>,
     delay: delay::DelayQueues,
+    /// Queues with something new, a buffer that is used again.
+    arrivals: RefCell<Vec<crate::store::QueueIndex>>,
+    /// Tasks that read what is not in memory.
+    cold: Cell<usize>,
     forwarded: Cell<usize>,
     deferred: Cell<usize>,
     unique: Cell<u64>,
+    queue_turn: Cell<u32>,
     counters: Counters,
     /// A pull was parked where none was.
     poll_event: LocalEvent,
@@ -157,11 +162,11 @@ impl BrokerShard {
             return;
         }
         let message = if to.one_way {
-            Message::Done
+            Message::Done(*to)
         } else {
             let mut frame = Vec::with_capacity(256);
             write(&mut frame);
-            Message::Reply(to.conn, vec![frame.into()])
+            Message::Reply(*to, vec![frame.into()])
         };
         self.shard.send(to.conn.shard, LaneKind::Reply, message);
     }
@@ -175,7 +180,10 @@ impl BrokerShard {
     }
 
     /// Takes a forwarded request off the count.
-    fn forwarded_done(&self) {
+    fn forwarded_done(&self, to: &ReplyTo) {
+        if to.awaited {
+            self.shard.remote_done(to.conn);
+        }
         let before = self.forwarded.get();
         self.forwarded.set(before - 1);
         if before == FORWARDED_MAX {
@@ -186,6 +194,12 @@ impl BrokerShard {
     /// Whether one more request may be forwarded now.
     fn may_forward(&self) -> bool {
         self.forwarded.get() < FORWARDED_MAX
+    }
+
+    /// Has the connection of a request wait with other answers for this one.
+    fn await_answer(&self, to: &mut ReplyTo) {
+        to.awaited = true;
+        self.shard.await_remote(to.conn);
     }
 
     fn forward(&self, to: ShardId, message: Message) {

@@ -30,6 +30,8 @@ pub(super) struct TableFiles {
     /// Offsets of each shard as they were last written.
     offsets: RefCell<Vec<OffsetSnapshot>>,
     offsets_version: RefCell<DataVersion>,
+    offsets_unsaved: Cell<bool>,
+    delays_unsaved: Cell<bool>,
     delays: RefCell<BTreeMap<i32, i64>>,
     delays_version: RefCell<DataVersion>,
 }
@@ -49,6 +51,8 @@ impl TableFiles {
             saved: LocalEvent::default(),
             offsets: RefCell::new(offsets),
             offsets_version: RefCell::new(offsets_version),
+            offsets_unsaved: Cell::new(false),
+            delays_unsaved: Cell::new(false),
             delays: RefCell::new(delays),
             delays_version: RefCell::new(delays_version),
         }
@@ -70,17 +74,21 @@ pub(super) fn load<T>(
         Some((value, LoadedFrom::File)) => Ok(Some(value)),
         Some((value, LoadedFrom::Backup)) => {
             tracing::warn!(path = %path.display(), "missing or damaged; its backup (.bak) was taken");
+            // The next write moves the file over its backup: not a damaged one over a good one.
+            let _ = std::fs::rename(&path, path.with_extension("json.damaged"));
             Ok(Some(value))
         }
         None => Ok(None),
     }
 }
 
-async fn save(path: PathBuf, bytes: Vec<u8>) {
+/// Writes a file; `false` where that failed, which the caller remembers.
+async fn save(path: PathBuf, bytes: Vec<u8>) -> bool {
     let saved: io::Result<()> = blocking(move || save_json(&path, &bytes)).await;
-    if let Err(error) = saved {
-        tracing::error!(%error, "a configuration file was not written");
+    if let Err(error) = &saved {
+        tracing::error!(%error, "a configuration file was not written; it is tried again");
     }
+    saved.is_ok()
 }
 
 impl BrokerShard {
@@ -104,10 +112,14 @@ impl BrokerShard {
         }
         control.tables.saving.set(true);
         if let Some(topics) = topics {
-            save(control.tables.path(TOPICS), topics).await;
+            if !save(control.tables.path(TOPICS), topics).await {
+                control.state.borrow_mut().topics.set_dirty();
+            }
         }
         if let Some(groups) = groups {
-            save(control.tables.path(GROUPS), groups).await;
+            if !save(control.tables.path(GROUPS), groups).await {
+                control.state.borrow_mut().groups.set_dirty();
+            }
         }
         control.tables.saving.set(false);
         control.tables.saved.notify();
@@ -121,7 +133,7 @@ impl BrokerShard {
         let answers = self.ask_all(|| Ask::Offsets { force }).await;
         let bytes = {
             let mut known = control.tables.offsets.borrow_mut();
-            let mut changed = force;
+            let mut changed = force || control.tables.offsets_unsaved.get();
             for (mine, answer) in known.iter_mut().zip(answers) {
                 if let Answer::Snapshot(Some(snapshot)) = answer {
                     *mine = snapshot;
@@ -139,7 +151,8 @@ impl BrokerShard {
             version.next(now_ms());
             all.to_json(*version)
         };
-        save(control.tables.path(OFFSETS), bytes).await;
+        let saved = save(control.tables.path(OFFSETS), bytes).await;
+        control.tables.offsets_unsaved.set(!saved);
     }
 
     /// Writes the progress of delayed delivery where it changed.
@@ -156,14 +169,15 @@ impl BrokerShard {
                     known.extend(progress);
                 }
             }
-            if *known == before {
+            if *known == before && !control.tables.delays_unsaved.get() {
                 return;
             }
             let mut version = control.tables.delays_version.borrow_mut();
             version.next(now_ms());
             delay_json(&known, *version)
         };
-        save(control.tables.path(DELAYS), bytes).await;
+        let saved = save(control.tables.path(DELAYS), bytes).await;
+        control.tables.delays_unsaved.set(!saved);
     }
 
     /// The answer to GET_ALL_DELAY_OFFSET.

@@ -41,14 +41,15 @@ impl BrokerShard {
         }
         let lite = header.fixed.code == request::LITE_PULL_MESSAGE;
         match self.pull_job(to, &pull, lite) {
-            Ok((job, owner)) if owner == self.id() => {
-                self.pull_owned(job);
-                Flow::Continue
-            }
-            Ok((job, owner)) => {
+            Ok((job, owner)) if owner == self.id() => match self.pull_owned(job) {
+                Ok(()) => Flow::Continue,
+                Err(_) => Flow::Later,
+            },
+            Ok((mut job, owner)) => {
                 if !self.may_forward() {
                     return Flow::Later;
                 }
+                self.await_answer(&mut job.reply_to);
                 self.forward(owner, Message::Pull(Box::new(job)));
                 Flow::Continue
             }
@@ -160,6 +161,12 @@ fn filter_of(
         if matches!(pull.subscription, "" | "*") {
             return Ok((Filter::All, broadcast));
         }
+        if pull.subscription.split("||").all(str::is_empty) {
+            return Err((
+                response::SUBSCRIPTION_PARSE_FAILED,
+                format!("{:?} names no tag", pull.subscription),
+            ));
+        }
         let data = SubscriptionData::new(
             pull.topic,
             pull.subscription,
@@ -197,15 +204,9 @@ fn filter_of(
             pull.group, pull.topic
         )));
     };
-    if data.sub_version < pull.sub_version {
-        return Err((
-            response::SUBSCRIPTION_NOT_LATEST,
-            format!(
-                "the subscription of group {} to topic {} is of version {}, asked for {}",
-                pull.group, pull.topic, data.sub_version, pull.sub_version
-            ),
-        ));
-    }
+    // A client that raised the version of its subscription tells so with its next
+    // heartbeat, up to 30 s later. RocketMQ answers code 25 until then; what it
+    // subscribed to is nearly always the same, and the client filters by itself.
     check_type(&data.expression_type)?;
     Ok((filter_by(data), broadcast))
 }

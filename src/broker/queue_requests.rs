@@ -1,6 +1,8 @@
 //! Requests about the offsets of one queue: 14, 15, 29 to 32.
 //! (`ConsumerManageProcessor`, `AdminBrokerProcessor`)
 
+use std::io;
+
 use super::message::{Ask, Message, QueueJob, ReplyTo};
 use super::{BrokerShard, DEFERRED_MAX};
 use crate::shard::{Flow, LaneKind, spawn};
@@ -114,17 +116,21 @@ impl BrokerShard {
             QueueJob::MinOffset => offset(self.bounds(&topic, queue_id).0),
             QueueJob::OffsetByTime { timestamp, upper } => {
                 let me = self.rc();
+                self.begin_cold();
                 spawn(async move {
                     let found = me.offset_by_time(&topic, queue_id, timestamp, upper).await;
+                    me.end_cold();
                     me.reply(&to, &offset(found));
                 });
                 return;
             }
             QueueJob::EarliestTime => {
                 let me = self.rc();
+                self.begin_cold();
                 spawn(async move {
                     let min = me.bounds(&topic, queue_id).0;
                     let time = me.store_time(&topic, queue_id, min).await;
+                    me.end_cold();
                     me.reply(&to, &Response::ok().with("timestamp", time));
                 });
                 return;
@@ -132,7 +138,7 @@ impl BrokerShard {
         };
         if to.one_way && !self.is_local(&to) {
             self.shard
-                .send(to.conn.shard, LaneKind::Reply, Message::Done);
+                .send(to.conn.shard, LaneKind::Reply, Message::Done(to));
         } else {
             self.reply(&to, &response);
         }
@@ -182,51 +188,51 @@ impl BrokerShard {
     }
 
     /// Entries of a queue from `from` on, `max` at most, loaded where they must be.
+    ///
+    /// # Errors
+    /// Those of reading; it may work the next time.
     pub(super) async fn load_entries(
         &self,
         queue: QueueIndex,
         from: i64,
         max: usize,
-    ) -> Vec<Entry> {
+    ) -> io::Result<Vec<Entry>> {
         let mut entries = Vec::new();
         for _ in 0..LOADS_MAX {
             let read = self
                 .store
                 .with(|store| store.entries(queue, from.max(0) as u64, max, &mut entries));
             match read {
-                Ok(()) => return entries,
-                Err(missing) => {
-                    if let Err(error) = self.store.load(missing).await {
-                        tracing::warn!(%error, "queue entries cannot be read");
-                        return entries;
-                    }
-                }
+                Ok(()) => return Ok(entries),
+                Err(missing) => self.store.load(missing).await?,
             }
         }
-        entries
+        Err(too_many_loads())
     }
 
     /// The record of an entry, loaded where it must be; `None` where there is none.
-    pub(super) async fn load_record(&self, entry: Entry) -> Option<Vec<u8>> {
+    ///
+    /// # Errors
+    /// Those of reading; it may work the next time.
+    pub(super) async fn load_record(&self, entry: Entry) -> io::Result<Option<Vec<u8>>> {
         for _ in 0..LOADS_MAX {
             let mut fetch = Fetch::default();
-            let missing = match self.store.with(|store| store.fetch(&entry, &mut fetch)) {
-                Ok(found) => return found.then(|| fetch.into_pieces().concat()),
-                Err(missing) => missing,
-            };
-            if let Err(error) = self.store.load(missing).await {
-                tracing::warn!(%error, physical = entry.physical, "a message cannot be read");
-                return None;
+            match self.store.with(|store| store.fetch(&entry, &mut fetch)) {
+                Ok(found) => return Ok(found.then(|| fetch.into_pieces().concat())),
+                Err(missing) => self.store.load(missing).await?,
             }
         }
-        None
+        Err(too_many_loads())
     }
 
-    /// The record at a physical offset of this shard's log.
-    pub(super) async fn load_record_at(&self, physical: i64) -> Option<Vec<u8>> {
+    /// The record at a physical offset of this shard's log, checked.
+    ///
+    /// # Errors
+    /// Those of reading; it may work the next time.
+    pub(super) async fn load_record_at(&self, physical: i64) -> io::Result<Option<Vec<u8>>> {
         for _ in 0..LOADS_MAX {
-            let missing = match self.store.with(|store| store.record_len(physical)) {
-                Ok(None) => return None,
+            match self.store.with(|store| store.record_len(physical)) {
+                Ok(None) => return Ok(None),
                 Ok(Some(size)) => {
                     let entry = Entry {
                         physical,
@@ -234,15 +240,15 @@ impl BrokerShard {
                         tags_code: 0,
                     };
                     let bytes = self.load_record(entry).await?;
-                    let valid = Record::parse(&bytes)
-                        .is_ok_and(|r| r.verify().is_ok() && r.physical_offset() == physical);
-                    return valid.then_some(bytes);
+                    return Ok(bytes.filter(|bytes| {
+                        Record::parse(bytes)
+                            .is_ok_and(|r| r.verify().is_ok() && r.physical_offset() == physical)
+                    }));
                 }
-                Err(missing) => missing,
-            };
-            self.store.load(missing).await.ok()?;
+                Err(missing) => self.store.load(missing).await?,
+            }
         }
-        None
+        Err(too_many_loads())
     }
 
     /// Store time of the message at a queue offset, ms; -1 where there is none.
@@ -250,15 +256,14 @@ impl BrokerShard {
         let Some(queue) = self.store.with(|store| store.find_queue(topic, queue_id)) else {
             return -1;
         };
-        let entries = self.load_entries(queue, offset, 1).await;
-        match entries.first() {
-            Some(&entry) if offset >= 0 => self.entry_time(entry).await.unwrap_or(-1),
+        match self.load_entries(queue, offset, 1).await.as_deref() {
+            Ok(&[entry, ..]) if offset >= 0 => self.entry_time(entry).await.unwrap_or(-1),
             _ => -1,
         }
     }
 
     async fn entry_time(&self, entry: Entry) -> Option<i64> {
-        let bytes = self.load_record(entry).await?;
+        let bytes = self.load_record(entry).await.ok()??;
         Record::parse(&bytes)
             .ok()
             .map(|record| record.store_timestamp())
@@ -300,11 +305,10 @@ impl BrokerShard {
     ) -> i64 {
         while low < high {
             let middle = low.midpoint(high);
-            let entries = self.load_entries(queue, middle, 1).await;
             // A message that cannot be read is one that is gone: it was before.
-            let time = match entries.first() {
-                Some(&entry) => self.entry_time(entry).await,
-                None => None,
+            let time = match self.load_entries(queue, middle, 1).await.as_deref() {
+                Ok(&[entry, ..]) => self.entry_time(entry).await,
+                _ => None,
             };
             if time.is_none_or(&before) {
                 low = middle + 1;
@@ -314,4 +318,8 @@ impl BrokerShard {
         }
         low
     }
+}
+
+fn too_many_loads() -> io::Error {
+    io::Error::other(format!("not read after {LOADS_MAX} loads"))
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use super::message::{Message, PullJob};
+use super::message::{Filter, Message, PullJob};
 use super::reply::{PullReply, write_pull_reply};
 use super::{BrokerShard, count};
 use crate::shard::{LaneKind, spawn};
@@ -22,14 +22,35 @@ const SCAN_STEP: usize = 64;
 /// an answer that says "again" is better than a read without an end.
 const LOADS_MAX: usize = 64;
 
+/// Pulls that wait for the device, per shard. At the bound pulls of what is not in
+/// memory wait where they came from: in their connection or lane.
+pub(super) const COLD_MAX: usize = 64;
+
+/// Messages that a read found. Clones share the bytes.
+#[derive(Clone)]
+struct Found {
+    pieces: Vec<Bytes>,
+    len: usize,
+    messages: usize,
+    next: i64,
+}
+
+/// What was read for one of the pulls that a new message wakes, for the others
+/// that want the same.
+pub(super) struct SharedRead {
+    offset: i64,
+    max_messages: usize,
+    filter: Filter,
+    found: Found,
+}
+
+/// There is no room for the pull now; it is given back.
+pub(super) struct TooCold(pub PullJob);
+
 /// What a read came to.
 enum Read {
     /// Messages, and where to go on.
-    Found {
-        fetch: Fetch,
-        messages: usize,
-        next: i64,
-    },
+    Found(Found),
     /// None: response code, status, and where to go on.
     Nothing(i32, &'static str, i64),
     /// Something must be loaded first.
@@ -38,63 +59,76 @@ enum Read {
 
 impl BrokerShard {
     /// Handles a pull from a queue of this shard.
-    pub(super) fn pull_owned(&self, mut job: PullJob) {
-        if let Some(offset) = job.commit.take() {
-            self.offsets
-                .borrow_mut()
-                .commit(&job.group, &job.topic, job.queue_id, offset);
+    pub(super) fn pull_owned(&self, mut job: PullJob) -> Result<(), TooCold> {
+        let outcome = self.read(&job);
+        if matches!(outcome, Read::Missing(_)) && self.cold.get() >= COLD_MAX {
+            return Err(TooCold(job));
         }
-        if job.suspend_ms > 0 || job.guard_offset {
+        {
             let mut offsets = self.offsets.borrow_mut();
-            offsets.pulled(&job.group, &job.topic, job.queue_id, job.offset);
+            let (group, topic) = (&job.group, &job.topic);
+            if let Some(offset) = job.commit.take() {
+                offsets.commit(group, topic, job.queue_id, offset);
+            }
+            if job.suspend_ms > 0 || job.guard_offset {
+                offsets.pulled(group, topic, job.queue_id, job.offset);
+            }
         }
-        self.pull_again(job);
+        self.go_on(job, outcome);
+        Ok(())
     }
 
-    /// Reads for a pull and answers it, parks it, or has loaded what it lacks.
-    pub(super) fn pull_again(&self, job: PullJob) {
-        match self.read(&job) {
+    /// Answers a pull, parks it, or has loaded what it lacks.
+    fn go_on(&self, job: PullJob, outcome: Read) {
+        match outcome {
             Read::Missing(missing) => self.load_and_pull(job, missing),
             outcome => self.finish_pull(job, outcome),
         }
     }
 
-    fn load_and_pull(&self, job: PullJob, mut missing: Missing) {
+    /// Counts a task that reads what is not in memory.
+    pub(super) fn begin_cold(&self) {
+        self.cold.set(self.cold.get() + 1);
+    }
+
+    /// The task is done.
+    pub(super) fn end_cold(&self) {
+        let before = self.cold.get();
+        self.cold.set(before - 1);
+        if before == COLD_MAX {
+            self.room.notify();
+        }
+    }
+
+    fn load_and_pull(&self, job: PullJob, missing: Missing) {
+        self.begin_cold();
         let me: Rc<BrokerShard> = self.rc();
         spawn(async move {
-            for _ in 0..LOADS_MAX {
-                if let Err(error) = me.store.load(missing).await {
-                    tracing::warn!(
-                        topic = &*job.topic,
-                        queue = job.queue_id,
-                        offset = job.offset,
-                        %error,
-                        "a pull cannot be read"
-                    );
-                    let next = job.offset;
-                    let nothing = Read::Nothing(
-                        response::PULL_RETRY_IMMEDIATELY,
-                        "MESSAGE_WAS_REMOVING",
-                        next,
-                    );
-                    me.answer_pull(&job, nothing);
-                    return;
-                }
-                match me.read(&job) {
-                    Read::Missing(next) => missing = next,
-                    outcome => {
-                        me.finish_pull(job, outcome);
-                        return;
-                    }
-                }
-            }
-            let nothing = Read::Nothing(
-                response::PULL_RETRY_IMMEDIATELY,
-                "MESSAGE_WAS_REMOVING",
-                job.offset,
-            );
-            me.answer_pull(&job, nothing);
+            let outcome = me.load_and_read(&job, missing).await;
+            me.end_cold();
+            me.finish_pull(job, outcome);
         });
+    }
+
+    async fn load_and_read(&self, job: &PullJob, mut missing: Missing) -> Read {
+        for _ in 0..LOADS_MAX {
+            if let Err(error) = self.store.load(missing).await {
+                tracing::warn!(
+                    topic = &*job.topic,
+                    queue = job.queue_id,
+                    offset = job.offset,
+                    %error,
+                    "a pull cannot be read"
+                );
+                break;
+            }
+            match self.read(job) {
+                Read::Missing(next) => missing = next,
+                outcome => return outcome,
+            }
+        }
+        let again = response::PULL_RETRY_IMMEDIATELY;
+        Read::Nothing(again, "MESSAGE_WAS_REMOVING", job.offset)
     }
 
     fn finish_pull(&self, job: PullJob, outcome: Read) {
@@ -109,10 +143,30 @@ impl BrokerShard {
 
     /// Looks for messages for a parked pull: `Err` gives it back when there are
     /// none yet, moved on over what it does not want.
-    pub(super) fn try_parked(&self, mut job: PullJob) -> Result<(), PullJob> {
+    pub(super) fn try_parked(
+        &self,
+        mut job: PullJob,
+        shared: &mut Option<SharedRead>,
+    ) -> Result<(), PullJob> {
+        if let Some(shared) = shared {
+            let same = shared.offset == job.offset
+                && shared.max_messages == job.max_messages
+                && shared.filter == job.filter;
+            if same && !self.has_reset(&job) {
+                self.answer_pull(&job, Read::Found(shared.found.clone()));
+                return Ok(());
+            }
+        }
         match self.read(&job) {
             Read::Nothing(response::PULL_NOT_FOUND, ..) => Err(job),
-            Read::Nothing(response::PULL_RETRY_IMMEDIATELY, _, next) => {
+            Read::Nothing(response::PULL_RETRY_IMMEDIATELY, status, next) => {
+                let max = self.bounds(&job.topic, job.queue_id).1;
+                if next < max {
+                    // There is more to look at than one read looks at.
+                    let again = response::PULL_RETRY_IMMEDIATELY;
+                    self.answer_pull(&job, Read::Nothing(again, status, next));
+                    return Ok(());
+                }
                 job.offset = next;
                 Err(job)
             }
@@ -122,6 +176,16 @@ impl BrokerShard {
                 self.load_and_pull(job, missing);
                 Ok(())
             }
+            Read::Found(found) => {
+                *shared = Some(SharedRead {
+                    offset: job.offset,
+                    max_messages: job.max_messages,
+                    filter: job.filter.clone(),
+                    found: found.clone(),
+                });
+                self.answer_pull(&job, Read::Found(found));
+                Ok(())
+            }
             outcome => {
                 self.answer_pull(&job, outcome);
                 Ok(())
@@ -129,10 +193,16 @@ impl BrokerShard {
         }
     }
 
+    fn has_reset(&self, job: &PullJob) -> bool {
+        let offsets = self.offsets.borrow();
+        offsets.has_reset(&job.group, &job.topic, job.queue_id)
+    }
+
     /// Ends the wait of a parked pull: there is nothing for it.
     pub(super) fn end_parked(&self, mut job: PullJob) {
         job.suspend_ms = 0;
-        self.pull_again(job);
+        let outcome = self.read(&job);
+        self.go_on(job, outcome);
     }
 
     fn read(&self, job: &PullJob) -> Read {
@@ -216,11 +286,13 @@ impl BrokerShard {
             if messages == 0 {
                 return Read::Nothing(response::PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", next);
             }
-            Read::Found {
-                fetch,
+            let len = fetch.len();
+            Read::Found(Found {
+                pieces: fetch.into_pieces(),
+                len,
                 messages,
                 next,
-            }
+            })
         })
     }
 
@@ -254,35 +326,30 @@ impl BrokerShard {
             topic_sys_flag: job.topic_sys_flag,
             group_sys_flag: job.group_sys_flag,
         };
-        let fetch = match outcome {
-            Read::Found {
-                fetch,
-                messages,
-                next,
-            } => {
-                reply.next = next;
+        let (pieces, len) = match outcome {
+            Read::Found(found) => {
+                reply.next = found.next;
                 count(&self.counters.pulls_found, 1);
-                count(&self.counters.got_messages, messages as u64);
-                fetch
+                count(&self.counters.got_messages, found.messages as u64);
+                (found.pieces, found.len)
             }
             Read::Nothing(code, status, next) => {
                 (reply.code, reply.remark, reply.next) = (code, status, next);
                 count(&self.counters.pulls_missed, 1);
-                Fetch::default()
+                (Vec::new(), 0)
             }
             Read::Missing(_) => unreachable!("loaded before it is answered"),
         };
-        self.write_pull(job, &reply, fetch);
+        self.write_pull(job, &reply, pieces, len);
     }
 
-    fn write_pull(&self, job: &PullJob, reply: &PullReply, fetch: Fetch) {
+    fn write_pull(&self, job: &PullJob, reply: &PullReply, body: Vec<Bytes>, len: usize) {
         let to = &job.reply_to;
-        let len = fetch.len();
         if self.is_local(to) {
             if !to.one_way {
                 self.shard.write(to.conn, |out| {
                     write_pull_reply(out.buffer(), to.serialize, to.opaque, reply, len);
-                    for piece in fetch.into_pieces() {
+                    for piece in body {
                         out.push_or_copy(piece);
                     }
                 });
@@ -292,12 +359,12 @@ impl BrokerShard {
         let mut head = Vec::with_capacity(320);
         write_pull_reply(&mut head, to.serialize, to.opaque, reply, len);
         let mut pieces: Vec<Bytes> = vec![head.into()];
-        pieces.extend(fetch.into_pieces());
+        pieces.extend(body);
         let message = match (to.one_way, job.parked) {
             (true, true) => return,
-            (true, false) => Message::Done,
+            (true, false) => Message::Done(*to),
             (false, true) => Message::Push(to.conn, pieces),
-            (false, false) => Message::Reply(to.conn, pieces),
+            (false, false) => Message::Reply(*to, pieces),
         };
         self.shard.send(to.conn.shard, LaneKind::Reply, message);
     }

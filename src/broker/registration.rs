@@ -7,11 +7,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::BrokerShard;
-use crate::shard::{LocalEvent, Remote, RemoteError, sleep};
+use crate::shard::{LocalEvent, Remote, RemoteError, sleep, spawn};
 use crate::wire::body::register::RegisterBrokerBody;
 use crate::wire::body::topic::{DataVersion, TopicConfig};
 use crate::wire::codes::{request, response};
@@ -34,6 +35,8 @@ const TOPICS_PER_REGISTRATION: usize = 30_000;
 pub(super) struct Registrar {
     targets: Vec<Target>,
     identity: Identity,
+    /// The broker has taken itself off: nothing may bring it back.
+    closed: Cell<bool>,
 }
 
 /// How the broker names itself.
@@ -56,8 +59,18 @@ struct Target {
 }
 
 impl Target {
-    async fn call(&self, request: Request, timeout: Duration) -> Result<Response, RemoteError> {
+    /// Calls the nameserver. With `only_if_reachable`, does not try one that did
+    /// not answer last time, also when that is found out while waiting for it.
+    async fn call(
+        &self,
+        request: Request,
+        timeout: Duration,
+        only_if_reachable: bool,
+    ) -> Result<Response, RemoteError> {
         let mut remote = loop {
+            if only_if_reachable && !self.reachable.get() {
+                return Err(RemoteError::Timeout(Duration::ZERO));
+            }
             if let Some(remote) = self.remote.borrow_mut().take() {
                 break remote;
             }
@@ -91,6 +104,7 @@ impl Registrar {
         Registrar {
             targets: addresses.iter().map(target).collect(),
             identity,
+            closed: Cell::new(false),
         }
     }
 
@@ -136,25 +150,61 @@ impl BrokerShard {
         let registrar = &control.registrar;
         let version = control.state.borrow().topics.version();
         let table: BTreeMap<_, _> = topics.iter().map(|topic| registrar.masked(topic)).collect();
-        for target in registrar
-            .targets
-            .iter()
-            .filter(|target| target.reachable.get())
-        {
-            let request = registrar.registration(version, table.clone());
-            match target.call(request, SHORT_TIMEOUT).await {
-                // It does not know this broker: a part of the table is no use to it.
-                Ok(answer) if answer.code != response::SUCCESS => self.register_whole(target).await,
-                _ => {}
-            }
+        self.with_each_target(move |me, index| {
+            let table = table.clone();
+            async move { me.register_some(index, version, table).await }
+        })
+        .await;
+    }
+
+    /// Runs `task` for every nameserver at once, and waits for all of them.
+    async fn with_each_target<F: Future<Output = ()> + 'static>(
+        &self,
+        task: impl Fn(Rc<BrokerShard>, usize) -> F,
+    ) {
+        let count = self
+            .control
+            .as_ref()
+            .map_or(0, |control| control.registrar.targets.len());
+        let left = Rc::new((Cell::new(count), LocalEvent::default()));
+        for index in 0..count {
+            let work = task(self.rc(), index);
+            let left = left.clone();
+            spawn(async move {
+                work.await;
+                left.0.set(left.0.get() - 1);
+                left.1.notify();
+            });
+        }
+        while left.0.get() > 0 {
+            left.1.wait().await;
         }
     }
 
-    async fn register_whole(&self, target: &Target) {
-        let Some(control) = &self.control else {
+    async fn register_some(
+        &self,
+        index: usize,
+        version: DataVersion,
+        table: BTreeMap<String, TopicConfig>,
+    ) {
+        let Some(control) = self.control.as_ref().filter(|c| !c.registrar.closed.get()) else {
+            return;
+        };
+        let target = &control.registrar.targets[index];
+        let request = control.registrar.registration(version, table);
+        match target.call(request, SHORT_TIMEOUT, true).await {
+            // It does not know this broker: a part of the table is no use to it.
+            Ok(answer) if answer.code != response::SUCCESS => self.register_whole(index).await,
+            _ => {}
+        }
+    }
+
+    async fn register_whole(&self, index: usize) {
+        let Some(control) = self.control.as_ref().filter(|c| !c.registrar.closed.get()) else {
             return;
         };
         let registrar = &control.registrar;
+        let target = &registrar.targets[index];
         let (version, topics) = {
             let state = control.state.borrow();
             let topics: Vec<_> = state.topics.iter().map(|t| registrar.masked(t)).collect();
@@ -162,7 +212,7 @@ impl BrokerShard {
         };
         for part in topics.chunks(TOPICS_PER_REGISTRATION) {
             let request = registrar.registration(version, part.iter().cloned().collect());
-            match target.call(request, LONG_TIMEOUT).await {
+            match target.call(request, LONG_TIMEOUT, false).await {
                 Ok(answer) if answer.code != response::SUCCESS => {
                     tracing::warn!(
                         code = answer.code,
@@ -179,18 +229,12 @@ impl BrokerShard {
 
     /// Registers the whole table with all nameservers.
     pub(super) async fn register_everywhere(&self) {
-        if let Some(control) = &self.control {
-            for target in &control.registrar.targets {
-                self.register_whole(target).await;
-            }
-        }
+        self.with_each_target(|me, index| async move { me.register_whole(index).await })
+            .await;
     }
 
-    /// Keeps the nameservers told until the process ends.
+    /// Keeps the nameservers told until the broker stops.
     pub(super) async fn keep_registered(&self) {
-        let Some(control) = &self.control else {
-            return;
-        };
         let mut registered = Instant::now();
         loop {
             sleep(ASK_INTERVAL).await;
@@ -203,29 +247,40 @@ impl BrokerShard {
                 registered = Instant::now();
                 continue;
             }
-            for target in &control.registrar.targets {
-                let version = control.state.borrow().topics.version();
-                let body = serde_json::to_vec(&version).unwrap_or_default();
-                let ask = control.registrar.named(request::QUERY_DATA_VERSION);
-                let answer = target.call(ask.with_body(body), SHORT_TIMEOUT).await;
-                let current = answer.is_ok_and(|answer| answer.get("changed") == Some("false"));
-                if !current && target.reachable.get() {
-                    self.register_whole(target).await;
-                }
-            }
+            self.with_each_target(|me, index| async move { me.ask_if_known(index).await })
+                .await;
         }
     }
 
-    /// Takes the broker off all nameservers.
+    /// Asks a nameserver whether it knows this broker as it is, and tells it if not.
+    async fn ask_if_known(&self, index: usize) {
+        let Some(control) = &self.control else {
+            return;
+        };
+        let target = &control.registrar.targets[index];
+        let version = control.state.borrow().topics.version();
+        let body = serde_json::to_vec(&version).unwrap_or_default();
+        let ask = control.registrar.named(request::QUERY_DATA_VERSION);
+        let answer = target.call(ask.with_body(body), SHORT_TIMEOUT, false).await;
+        if answer.is_ok_and(|answer| answer.get("changed") != Some("false")) {
+            self.register_whole(index).await;
+        }
+    }
+
+    /// Takes the broker off all nameservers, for good.
     pub(super) async fn unregister(&self) {
         let Some(control) = &self.control else {
             return;
         };
-        for target in &control.registrar.targets {
-            if target.reachable.get() {
-                let request = control.registrar.named(request::UNREGISTER_BROKER);
-                let _ = target.call(request, SHORT_TIMEOUT).await;
+        control.registrar.closed.set(true);
+        self.with_each_target(|me, index| async move {
+            if let Some(control) = &me.control {
+                let registrar = &control.registrar;
+                let request = registrar.named(request::UNREGISTER_BROKER);
+                let target = &registrar.targets[index];
+                let _ = target.call(request, SHORT_TIMEOUT, true).await;
             }
-        }
+        })
+        .await;
     }
 }

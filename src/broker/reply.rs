@@ -6,7 +6,7 @@ use crate::wire::codes::response;
 use crate::wire::command::response_fixed;
 use crate::wire::frame::Serialize;
 use crate::wire::header;
-use crate::wire::ids;
+use crate::wire::ids::OffsetId;
 
 /// What every answer to a send says besides where the message went.
 #[derive(Clone, Debug)]
@@ -48,20 +48,18 @@ pub fn write_send_reply(
         &response_fixed(code, opaque),
         remark,
         |w| {
+            let id = |physical: i64| OffsetId::new(constants.store_host, physical);
             match reply.physical {
-                &[one] => {
-                    let mut id = IdBuffer::default();
-                    w.bytes("msgId", id.write(constants.store_host, one));
-                }
+                &[one] => w.plain("msgId", id(one).as_bytes()),
                 many => {
                     let mut list = Vec::with_capacity(many.len() * 33);
                     for (n, &physical) in many.iter().enumerate() {
                         if n > 0 {
                             list.push(b',');
                         }
-                        ids::write_offset_id(&mut list, constants.store_host, physical);
+                        list.extend_from_slice(id(physical).as_bytes());
                     }
-                    w.bytes("msgId", &list);
+                    w.plain("msgId", &list);
                 }
             }
             w.int("queueId", i64::from(reply.queue_id));
@@ -71,18 +69,6 @@ pub fn write_send_reply(
         },
         0,
     );
-}
-
-/// Room for one id without allocation after the first use.
-#[derive(Default)]
-struct IdBuffer(Vec<u8>);
-
-impl IdBuffer {
-    fn write(&mut self, host: SocketAddr, physical: i64) -> &[u8] {
-        self.0.reserve_exact(ids::OFFSET_ID_CHARS_MAX);
-        ids::write_offset_id(&mut self.0, host, physical);
-        &self.0
-    }
 }
 
 /// What an answer to a pull says about the queue.

@@ -113,12 +113,11 @@ impl BrokerShard {
     /// The rest of the checks, and off to the queue.
     fn send_checked(
         &self,
-        to: ReplyTo,
+        mut to: ReplyTo,
         body: &[u8],
         send: &SendHeader<'_>,
         topic: &Arc<TopicEntry>,
     ) -> Flow {
-        let settings = self.settings.borrow().clone();
         let illegal = |remark: String| {
             self.refuse(&to, response::MESSAGE_ILLEGAL, remark);
             Flow::Continue
@@ -144,7 +143,7 @@ impl BrokerShard {
                 send.topic
             ));
         }
-        let limit = settings.max_message_size;
+        let limit = self.settings.borrow().max_message_size;
         if body.len() > limit {
             return illegal(format!(
                 "body of {} bytes, the limit (maxMessageSize) is {limit}",
@@ -176,7 +175,7 @@ impl BrokerShard {
         let mut queue_id = send.queue_id;
         if queue_id < 0 {
             let queues = topic.config.write_queue_nums.max(1);
-            queue_id = (self.next_unique() % u64::from(queues.unsigned_abs())) as i32;
+            queue_id = self.next_queue(queues);
         }
         let mut target = topic.clone();
         if let Some(level) = facts.delay_level {
@@ -190,7 +189,9 @@ impl BrokerShard {
                 name::REAL_QUEUE_ID,
                 queue_id.to_string().as_bytes(),
             );
-            queue_id = level.min(schedule.queues()) - 1;
+            // A level beyond the last is the last: no other queue is looked at.
+            let levels = self.store.with(|store| store.settings().delays.levels());
+            queue_id = level.min(levels).min(schedule.queues()) - 1;
             target = schedule;
         }
         if stored.len() > PROPERTIES_BYTES_MAX {
@@ -232,6 +233,7 @@ impl BrokerShard {
             return Flow::Later;
         }
         let job = Box::new(job.to_owned());
+        self.await_answer(&mut to);
         self.forward(owner, super::Message::Append(job, to));
         Flow::Continue
     }
@@ -284,6 +286,14 @@ impl BrokerShard {
         let mut key = Vec::with_capacity(bytes.len() * 2);
         crate::wire::ids::write_hex(&mut key, &bytes);
         key
+    }
+
+    /// One of `queues` queues, each in its turn. Counted apart from the unique keys: a
+    /// message that takes a number for its key must not skip every other queue.
+    pub(super) fn next_queue(&self, queues: i32) -> i32 {
+        let next = self.queue_turn.get().wrapping_add(1);
+        self.queue_turn.set(next);
+        (next % queues.max(1).unsigned_abs()) as i32
     }
 
     pub(super) fn next_unique(&self) -> u64 {

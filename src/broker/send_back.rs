@@ -87,7 +87,7 @@ impl BrokerShard {
         } else {
             delay_level
         };
-        let queue_id = (self.next_unique() % u64::from(topic_queues.unsigned_abs())) as i32;
+        let queue_id = self.next_queue(topic_queues);
         let job = self.retry_job(&record, &topic, queue_id, (!dead).then_some(level));
         if job.properties.len() > PROPERTIES_BYTES_MAX {
             return Err(Response::error(

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flume::{Receiver, Sender};
 
@@ -29,8 +29,8 @@ use crate::shard::{
     sleep, spawn, spawn_executor,
 };
 use crate::store::{
-    AckLevel, DelayTable, RecoveryReport, StoreHandle, StoreLayout, StoreLock, StoreSettings,
-    run_background,
+    AckLevel, DelayTable, RecoveryReport, SCHEDULE_TOPIC, StoreHandle, StoreLayout, StoreLock,
+    StoreSettings, run_background,
 };
 use crate::wire::body::offset::DelayOffsets;
 use crate::wire::body::topic::{DataVersion, TopicConfig, perm};
@@ -44,6 +44,9 @@ const OUT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Time that a frame may take to arrive.
 const FRAME_TIME: Duration = Duration::from_secs(60);
+
+/// Longest time that a start waits for nameservers.
+const FIRST_REGISTRATION: Duration = Duration::from_secs(3);
 
 /// Longest time that a stop waits for requests under way.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -212,7 +215,7 @@ pub fn start(
             placement: placement.clone(),
             topics: topics.clone(),
             offsets: std::mem::take(&mut parts[index]),
-            delays: delays.offset_table.clone(),
+            delays: owned_delays(&delays.offset_table, &placement, ShardId(index as u16)),
             control: control.take(),
         });
     }
@@ -241,6 +244,19 @@ fn load_tables(layout: &StoreLayout, state: &mut Control) -> Result<(), StartErr
     });
     groups.map_err(StartError)?;
     Ok(())
+}
+
+/// Progress of the delay levels whose queues a shard owns: it delivers for these
+/// and must not speak for others.
+fn owned_delays(
+    all: &BTreeMap<i32, i64>,
+    placement: &Placement,
+    shard: ShardId,
+) -> BTreeMap<i32, i64> {
+    all.iter()
+        .filter(|&(&level, _)| placement.owner(SCHEDULE_TOPIC, level - 1) == shard)
+        .map(|(&level, &offset)| (level, offset))
+        .collect()
 }
 
 type FoundQueues = Vec<(ShardId, Vec<(String, i32)>)>;
@@ -372,15 +388,29 @@ async fn run_shard(
     lanes.receive(&shard, &broker);
     if let Some(stop) = stop {
         let control = broker.clone();
-        control.register_everywhere().await;
-        spawn(async move { control.keep_registered().await });
-        let control = broker.clone();
         spawn(async move { control.stop_when_asked(stop).await });
     }
     serve(&shard, &broker, listener);
+    if broker.control.is_some() {
+        register_first(&broker).await;
+    }
     let _ = ready.send(Ok(()));
     // The tasks of the shard run until the process ends.
     std::future::pending::<()>().await;
+}
+
+/// Registers with the nameservers, and waits for it a moment: a broker that says it
+/// is ready is mostly in the routes. One that does not answer is told later.
+async fn register_first(broker: &Rc<BrokerShard>) {
+    let done = Rc::new(LocalEvent::default());
+    let (me, told) = (broker.clone(), done.clone());
+    let wait = done.wait();
+    spawn(async move {
+        me.register_everywhere().await;
+        told.notify();
+        me.keep_registered().await;
+    });
+    futures_lite::future::or(wait, sleep(FIRST_REGISTRATION)).await;
 }
 
 type StopEnds = (Receiver<()>, Sender<Result<(), String>>);
@@ -457,9 +487,12 @@ fn build(
         properties: Default::default(),
         physical: Default::default(),
         delay: DelayQueues::new(go.delays),
+        arrivals: Default::default(),
+        cold: 0.into(),
         forwarded: 0.into(),
         deferred: 0.into(),
         unique: 0.into(),
+        queue_turn: 0.into(),
         counters: Counters::default(),
         poll_event: LocalEvent::default(),
         room: LocalEvent::default(),
@@ -572,17 +605,29 @@ impl BrokerShard {
         let _ = stopped.send(self.stop_all().await);
     }
 
+    /// Waits until nothing is under way on this shard, but not longer than `limit`.
+    pub(super) async fn drain(&self, limit: Duration) {
+        let began = Instant::now();
+        let busy = || {
+            self.deferred.get() > 0
+                || self.forwarded.get() > 0
+                || self.cold.get() > 0
+                || !self.acks.borrow().is_empty()
+                || self.delay.is_delivering()
+        };
+        while busy() && began.elapsed() < limit {
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     async fn stop_all(&self) -> Result<(), String> {
         self.unregister().await;
-        self.shard.stop_accepting();
         let mut faults = Vec::new();
-        // First every shard stops taking requests, then what is under way ends.
+        // First every shard stops taking requests, then what is under way ends: a
+        // second look catches what one shard sent another in between.
         self.ask_all(|| Ask::StopRequests).await;
-        let mut waited = Duration::ZERO;
-        while self.deferred.get() > 0 && waited < DRAIN {
-            sleep(Duration::from_millis(10)).await;
-            waited += Duration::from_millis(10);
-        }
+        self.ask_all(|| Ask::Drained(DRAIN)).await;
+        self.ask_all(|| Ask::Drained(DRAIN)).await;
         self.save_offsets(true).await;
         self.save_delays().await;
         self.save_tables().await;

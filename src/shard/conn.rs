@@ -38,9 +38,15 @@ pub(super) struct Conn {
     pub in_turn: bool,
     /// It is in the shard's list of connections to be written.
     pub dirty: bool,
+    /// Requests of this connection that another shard is about to answer.
+    pub awaiting: u32,
+    /// It is in the shard's list of connections that wait for such answers.
+    pub held: bool,
     /// The socket was full: a task of its own writes now.
-    draining: bool,
-    /// Notified when that task has written everything.
+    pub draining: bool,
+    /// It is at its end: nothing is written any more, and its task stops reading.
+    pub broken: bool,
+    /// Notified when everything was written, or nothing will be any more.
     pub drained: Rc<LocalEvent>,
     pub last_active: Instant,
     /// When the frame that is arriving began.
@@ -55,11 +61,28 @@ impl Conn {
             out: OutQueue::default(),
             in_turn: false,
             dirty: false,
+            awaiting: 0,
+            held: false,
             draining: false,
+            broken: false,
             drained: Rc::default(),
             last_active: Instant::now(),
             frame_since: None,
         }
+    }
+}
+
+impl Conn {
+    /// Ends the connection: what waits to be written is dropped, whoever waits for
+    /// it goes on, and its task sees the end.
+    pub fn fail(&mut self) {
+        self.broken = true;
+        self.draining = false;
+        self.out = OutQueue::default();
+        self.drained.notify();
+        // SAFETY: a plain system call; the descriptor is open as long as the
+        // connection is in the table.
+        unsafe { libc::shutdown(self.fd, libc::SHUT_RDWR) };
     }
 }
 
@@ -113,20 +136,13 @@ impl Conns {
         conn.as_mut().filter(|_| *generation == id.generation)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Conn> {
-        self.slots.iter().filter_map(|(_, conn)| conn.as_ref())
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Conn> {
+        self.slots.iter_mut().filter_map(|(_, conn)| conn.as_mut())
     }
 
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
-}
-
-/// Ends a connection in both directions; its task sees the end and cleans up.
-pub(super) fn shutdown(fd: RawFd) {
-    // SAFETY: a plain system call; the descriptor is open as long as the
-    // connection is in the table.
-    unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
 }
 
 impl<M: Send + 'static> Shard<M> {
@@ -141,12 +157,15 @@ impl<M: Send + 'static> Shard<M> {
             return;
         }
         match conn.out.send(conn.fd) {
-            Ok(true) => conn.last_active = Instant::now(),
+            Ok(true) => {
+                conn.last_active = Instant::now();
+                conn.drained.notify();
+            }
             Ok(false) => {
                 // SAFETY: a plain system call on an open descriptor.
                 let copy = unsafe { libc::dup(conn.fd) };
                 if copy < 0 {
-                    shutdown(conn.fd);
+                    conn.fail();
                     return;
                 }
                 conn.draining = true;
@@ -154,7 +173,7 @@ impl<M: Send + 'static> Shard<M> {
                 let shard = self.clone();
                 spawn(async move { shard.drain(id, copy).await });
             }
-            Err(_) => shutdown(conn.fd),
+            Err(_) => conn.fail(),
         }
     }
 
@@ -183,10 +202,7 @@ impl<M: Send + 'static> Shard<M> {
                 match self.conns.borrow_mut().get_mut(id) {
                     Some(conn) if written.is_ok() => conn.last_active = Instant::now(),
                     Some(conn) => {
-                        // Nothing of the rest can arrive; who waits for it need not.
-                        conn.out = OutQueue::default();
-                        conn.drained.notify();
-                        shutdown(conn.fd);
+                        conn.fail();
                         return;
                     }
                     None => return,
@@ -199,19 +215,19 @@ impl<M: Send + 'static> Shard<M> {
     pub(super) async fn sweep(self: Rc<Self>) {
         loop {
             sleep(SWEEP).await;
-            for conn in self.conns.borrow().iter() {
+            for conn in self.conns.borrow_mut().iter_mut() {
                 let idle = conn.last_active.elapsed();
                 let frame = conn.frame_since.map(|since| since.elapsed());
                 if idle > self.limits.idle {
                     tracing::debug!(peer = %conn.peer, seconds = idle.as_secs(), "idle connection closed");
-                    shutdown(conn.fd);
+                    conn.fail();
                 } else if frame.is_some_and(|time| time > self.limits.frame_time) {
                     tracing::info!(
                         peer = %conn.peer,
                         limit_seconds = self.limits.frame_time.as_secs(),
                         "connection closed: its frame does not get done"
                     );
-                    shutdown(conn.fd);
+                    conn.fail();
                 }
             }
         }

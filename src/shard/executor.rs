@@ -7,7 +7,7 @@ use glommio::{ExecutorJoinHandle, LocalExecutorBuilder, Placement, PoolPlacement
 
 /// Longest time that ready tasks run before sockets, timers and lanes are looked
 /// at. glommio's own 100 ms would let a busy shard starve them.
-const PREEMPT: Duration = Duration::from_millis(1);
+pub const PREEMPT: Duration = Duration::from_millis(1);
 
 /// Requests that an executor's ring holds.
 const RING_DEPTH: usize = 1024;

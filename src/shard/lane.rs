@@ -7,6 +7,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use flume::{Receiver, Sender};
 
@@ -15,6 +16,12 @@ use super::{LocalEvent, Service, Shard, ShardId};
 
 /// Batches that a lane holds. A full lane makes its outbox wait; nothing is dropped.
 const LANE_BATCHES: usize = 1024;
+
+/// Messages of a batch between two looks at the clock.
+const MESSAGES_PER_LOOK: usize = 64;
+
+/// Time after which a batch lets others run.
+const TURN_PART: Duration = Duration::from_millis(1);
 
 /// Which of the two lanes between two shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,18 +144,23 @@ async fn hand_over<S: Service>(
     from: ShardId,
     batch: Vec<S::Message>,
 ) {
-    let mut began = std::time::Instant::now();
-    for message in batch {
+    let mut began = Instant::now();
+    for (n, message) in batch.into_iter().enumerate() {
+        if n % MESSAGES_PER_LOOK == MESSAGES_PER_LOOK - 1 && began.elapsed() > TURN_PART {
+            service.turn_end();
+            glommio::yield_if_needed().await;
+            began = Instant::now();
+        }
         let mut pending = Some(message);
         while let Some(message) = pending.take() {
             pending = service.message(from, message);
             if pending.is_some() {
                 service.turn_end();
                 service.room().wait().await;
-                began = std::time::Instant::now();
+                began = Instant::now();
             }
         }
     }
     service.turn_end();
-    shard.end_turn(began, "messages of another shard", 0);
+    shard.end_turn(began, "messages of another shard");
 }

@@ -11,6 +11,7 @@ mod ids;
 mod lane;
 mod listener;
 mod out;
+mod reader;
 mod remote;
 
 use std::cell::{Cell, RefCell};
@@ -25,7 +26,7 @@ use bytes::Bytes;
 pub use crate::local_event::LocalEvent;
 pub use crate::store::ShardId;
 pub use conn::ConnLimits;
-pub use executor::{allowed_cpus, blocking, next_turn, sleep, spawn, spawn_executor};
+pub use executor::{PREEMPT, allowed_cpus, blocking, next_turn, sleep, spawn, spawn_executor};
 pub use ids::ConnId;
 pub use lane::{LaneEnds, LaneKind, mesh};
 pub use listener::{bind, serve};
@@ -38,6 +39,9 @@ use lane::Outbox;
 
 /// Longest turn that is not worth a word.
 pub const TURN_MAX: Duration = Duration::from_millis(10);
+
+/// Longest time that an answer waits for those of other shards.
+pub const HOLD_MAX: Duration = Duration::from_millis(1);
 
 /// What becomes of a connection after a frame was handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +86,9 @@ pub struct Shard<M> {
     /// Connections with answers that their own turn will not write.
     dirty: RefCell<Vec<ConnId>>,
     dirty_event: LocalEvent,
+    /// Connections that hold answers back for those of other shards.
+    held: RefCell<Vec<ConnId>>,
+    held_event: LocalEvent,
     limits: ConnLimits,
     /// Connections of the whole process.
     open: Arc<AtomicUsize>,
@@ -105,6 +112,8 @@ impl<M: Send + 'static> Shard<M> {
             outboxes: lanes.outboxes(),
             dirty: RefCell::default(),
             dirty_event: LocalEvent::default(),
+            held: RefCell::default(),
+            held_event: LocalEvent::default(),
             limits,
             open,
             long_turns: Cell::new(0),
@@ -113,6 +122,8 @@ impl<M: Send + 'static> Shard<M> {
         });
         let writer = shard.clone();
         spawn(async move { writer.write_dirty().await });
+        let writer = shard.clone();
+        spawn(async move { writer.write_held().await });
         shard
     }
 
@@ -132,21 +143,66 @@ impl<M: Send + 'static> Shard<M> {
         let Some(state) = conns.get_mut(conn) else {
             return false;
         };
+        if state.broken {
+            return false;
+        }
         append(&mut state.out);
-        if !state.in_turn && !state.dirty {
-            state.dirty = true;
-            let mut dirty = self.dirty.borrow_mut();
-            if dirty.is_empty() {
-                self.dirty_event.notify();
-            }
-            dirty.push(conn);
+        if !state.in_turn {
+            self.schedule(conn, state);
         }
         true
+    }
+
+    /// Has a connection written at the end of the turn, or together with the
+    /// answers of other shards that it waits for.
+    fn schedule(&self, conn: ConnId, state: &mut conn::Conn) {
+        let (flag, list, event) = if state.awaiting > 0 {
+            (&mut state.held, &self.held, &self.held_event)
+        } else {
+            (&mut state.dirty, &self.dirty, &self.dirty_event)
+        };
+        if !std::mem::replace(flag, true) {
+            let mut list = list.borrow_mut();
+            if list.is_empty() {
+                event.notify();
+            }
+            list.push(conn);
+        }
+    }
+
+    /// A request of a connection went to another shard, which answers within
+    /// microseconds. What this shard answers meanwhile waits for that: a client
+    /// with many requests in flight gets their answers in one write and sends the
+    /// next ones in one, instead of both in halves. Nothing waits longer than
+    /// [`HOLD_MAX`].
+    pub fn await_remote(&self, conn: ConnId) {
+        if let Some(state) = self.conns.borrow_mut().get_mut(conn) {
+            state.awaiting += 1;
+        }
+    }
+
+    /// The other shard has answered, or will not do so soon.
+    pub fn remote_done(&self, conn: ConnId) {
+        if let Some(state) = self.conns.borrow_mut().get_mut(conn) {
+            state.awaiting -= 1;
+            if state.awaiting == 0 && !state.out.is_empty() {
+                self.schedule(conn, state);
+            }
+        }
     }
 
     /// Appends one encoded frame; see [`Shard::write`].
     pub fn write_bytes(&self, conn: ConnId, bytes: Bytes) -> bool {
         self.write(conn, |out| out.push(bytes))
+    }
+
+    /// Whether so many answers of a connection wait to be written that its peer
+    /// gets no more for now.
+    pub fn is_full(&self, conn: ConnId) -> bool {
+        let conns = self.conns.borrow();
+        conns
+            .get(conn)
+            .is_some_and(|state| state.out.len() > self.limits.out_bytes_max)
     }
 
     /// The peer's address of a connection of this shard.
@@ -156,16 +212,8 @@ impl<M: Send + 'static> Shard<M> {
 
     /// Ends a connection of this shard.
     pub fn close(&self, conn: ConnId) {
-        if let Some(state) = self.conns.borrow().get(conn) {
-            conn::shutdown(state.fd);
-        }
-    }
-
-    /// Ends the accepting of connections and all connections.
-    pub fn stop(&self) {
-        self.stopping.set(true);
-        for state in self.conns.borrow().iter() {
-            conn::shutdown(state.fd);
+        if let Some(state) = self.conns.borrow_mut().get_mut(conn) {
+            state.fail();
         }
     }
 
@@ -185,7 +233,7 @@ impl<M: Send + 'static> Shard<M> {
     }
 
     /// Counts a turn that began at `began` if it was long, with its cause.
-    pub fn end_turn(&self, began: std::time::Instant, cause: &str, code: i32) {
+    pub fn end_turn(&self, began: std::time::Instant, cause: &str) {
         let took = began.elapsed();
         if took > TURN_MAX {
             self.long_turns.set(self.long_turns.get() + 1);
@@ -194,10 +242,24 @@ impl<M: Send + 'static> Shard<M> {
                 millis = took.as_millis() as u64,
                 limit_millis = TURN_MAX.as_millis() as u64,
                 cause,
-                code,
                 total = self.long_turns.get(),
                 "long turn"
             );
+        }
+    }
+
+    async fn write_held(self: Rc<Self>) {
+        loop {
+            if self.held.borrow().is_empty() {
+                self.held_event.wait().await;
+            }
+            sleep(HOLD_MAX).await;
+            for conn in self.held.take() {
+                if let Some(state) = self.conns.borrow_mut().get_mut(conn) {
+                    state.held = false;
+                }
+                self.flush(conn);
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! A connection from a shard to a server: one request at a time.
 
 use std::fmt;
-use std::net::ToSocketAddrs;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use futures_lite::{AsyncReadExt, AsyncWriteExt, future};
@@ -11,6 +11,28 @@ use super::executor::sleep;
 use crate::wire::command::{Request, Response};
 use crate::wire::frame::{self, Split};
 use crate::wire::header::{Header, Scratch};
+
+/// The addresses of `host:port`. A name may have to be asked for, from a server
+/// that does not answer: that is done on a thread of its own, as the shard's helper
+/// thread has files to write.
+async fn resolve(address: String) -> Result<Vec<SocketAddr>, RemoteError> {
+    if let Ok(address) = address.parse() {
+        return Ok(vec![address]);
+    }
+    let (result_in, result) = flume::bounded(1);
+    let started = std::thread::Builder::new()
+        .name("resolve".to_owned())
+        .spawn(move || {
+            let found = address.to_socket_addrs();
+            let _ = result_in.send(found.map(Iterator::collect::<Vec<_>>));
+        });
+    let refused = |error: &dyn fmt::Display| RemoteError::Connect(error.to_string());
+    started.map_err(|error| refused(&error))?;
+    match result.recv_async().await {
+        Ok(found) => found.map_err(|error| refused(&error)),
+        Err(error) => Err(refused(&error)),
+    }
+}
 
 /// Why a call has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,13 +106,7 @@ impl Remote {
     }
 
     async fn connect(&mut self) -> Result<(), RemoteError> {
-        let address = self.address.clone();
-        // Resolving a name may ask a server: not on the loop.
-        let resolve = move || address.to_socket_addrs().map(Iterator::collect::<Vec<_>>);
-        let addresses = glommio::executor()
-            .spawn_blocking(resolve)
-            .await
-            .map_err(|error| RemoteError::Connect(error.to_string()))?;
+        let addresses = resolve(self.address.clone()).await?;
         let mut fault = "the name has no address".to_owned();
         for address in addresses {
             match TcpStream::connect(address).await {

@@ -78,6 +78,11 @@ impl BlockCache {
         position - position % self.segment_bytes % CACHE_BLOCK_BYTES
     }
 
+    /// Whether the block is in the cache.
+    pub fn contains(&self, start: u64) -> bool {
+        self.blocks.contains_key(&start)
+    }
+
     /// Puts a block that was read into the cache.
     pub fn insert(&mut self, start: u64, bytes: Bytes) {
         self.clock += 1;

@@ -59,6 +59,7 @@ pub struct CommitLog {
     prepared_end: u64,
     unprepared: Option<String>,
     failed: Option<String>,
+    closed: bool,
 }
 
 impl CommitLog {
@@ -87,6 +88,7 @@ impl CommitLog {
             prepared_end: segments.end,
             unprepared: None,
             failed: None,
+            closed: false,
         }
     }
 
@@ -139,8 +141,8 @@ impl CommitLog {
 
     /// Largest run of records that one append may write, in bytes.
     fn append_bytes_max(&self) -> usize {
-        // Half the ring always gets free, whatever block the flush stands in.
-        (self.tail.capacity() / 2).min(self.segment_bytes as usize - BLANK_BYTES)
+        // A ring with everything flushed but the block that the flush stands in.
+        (self.tail.capacity() - BLOCK_BYTES).min(self.segment_bytes as usize - BLANK_BYTES)
     }
 
     /// Finds the place for `bytes` bytes of records that must lie in one
@@ -151,6 +153,9 @@ impl CommitLog {
     pub fn reserve(&mut self, bytes: usize) -> Result<u64, NoRoom> {
         if let Some(why) = &self.failed {
             return Err(NoRoom::Failed(why.clone()));
+        }
+        if self.closed {
+            return Err(NoRoom::Failed("the broker is stopping".to_owned()));
         }
         let limit = self.append_bytes_max();
         if bytes > limit {
@@ -271,6 +276,11 @@ impl CommitLog {
     /// The next segment file could not be made.
     pub fn set_unprepared(&mut self, why: String) {
         self.unprepared = Some(why);
+    }
+
+    /// Nothing is appended any more; what is in the log is still flushed.
+    pub fn close(&mut self) {
+        self.closed = true;
     }
 
     /// A write or flush failed: nothing is appended any more.

@@ -69,6 +69,8 @@ pub struct Queue {
     pub visible: u64,
     /// Entries below this one are in the files.
     pub on_file: u64,
+    /// It is among the queues that readers see more of since they last looked.
+    pub arrived: bool,
     recent: VecDeque<Entry>,
 }
 
@@ -166,6 +168,7 @@ impl Queues {
             next,
             visible: next,
             on_file: next,
+            arrived: false,
             recent: VecDeque::new(),
         });
         index

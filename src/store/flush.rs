@@ -59,6 +59,8 @@ struct Shared {
     /// A round of queue writes is under way.
     writing_queues: Cell<bool>,
     read_files: RefCell<HashMap<u64, Rc<LogFile>>>,
+    /// Blocks that are being read.
+    loading: RefCell<HashMap<u64, Rc<LocalEvent>>>,
     /// Queue files written since the last sync.
     touched: RefCell<HashSet<PathBuf>>,
 }
@@ -98,6 +100,7 @@ impl StoreHandle {
             promised: Cell::default(),
             writing_queues: Cell::new(false),
             read_files: RefCell::default(),
+            loading: RefCell::default(),
             touched: RefCell::new(opened.touched),
         };
         let handle = StoreHandle {
@@ -162,7 +165,37 @@ impl StoreHandle {
         Ok(())
     }
 
+    /// Loads a block once for all who want it at the same time; reads ahead for
+    /// who reads on.
     async fn load_block(&self, position: u64) -> io::Result<()> {
+        let shared = &self.shared;
+        let loading = shared.loading.borrow().get(&position).cloned();
+        if let Some(loading) = loading {
+            loading.wait().await;
+            return Ok(());
+        }
+        let done = Rc::new(LocalEvent::default());
+        shared.loading.borrow_mut().insert(position, done.clone());
+        let loaded = self.read_block(position).await;
+        shared.loading.borrow_mut().remove(&position);
+        done.notify();
+        let next = position + CACHE_BLOCK_BYTES;
+        let reads_on = shared.state.borrow().reads_on(position, next);
+        if loaded.is_ok() && reads_on && !shared.loading.borrow().contains_key(&next) {
+            let me = self.clone();
+            shared.loading.borrow_mut().insert(next, Rc::default());
+            glommio::spawn_local(async move {
+                // Who needs it and does not find it says what is wrong.
+                let _ = me.read_block(next).await;
+                let done = me.shared.loading.borrow_mut().remove(&next);
+                done.inspect(|done| done.notify());
+            })
+            .detach();
+        }
+        loaded
+    }
+
+    async fn read_block(&self, position: u64) -> io::Result<()> {
         let shared = &self.shared;
         let (base, end) = {
             let log = &shared.state.borrow().log;
@@ -221,8 +254,8 @@ impl StoreHandle {
                 tracing::warn!(path = %dir.display(), %error, "queue files of a removed topic stay");
             }
         }
-        // From now on a restart does not look for them.
-        write_queues(&self.shared, false).await;
+        // A restart that read the log from before the removal would bring the topic back.
+        write_queues(&self.shared, true).await;
     }
 
     /// Writes everything, makes it durable and records that: a store closed like
@@ -233,6 +266,7 @@ impl StoreHandle {
     pub async fn close(&self) -> io::Result<()> {
         let shared = &self.shared;
         shared.closing.set(true);
+        shared.state.borrow_mut().log.close();
         shared.work.notify();
         loop {
             let (target, durable, failed) = {

@@ -66,7 +66,8 @@ impl StoreLayout {
     /// Those of the file system.
     pub fn create(&self, logs: u16) -> io::Result<()> {
         std::fs::create_dir_all(self.root.join("config"))?;
-        for shard in 0..logs {
+        // The first log last: a store that is half made has none, and is made again.
+        for shard in (0..logs).rev() {
             let dir = self.shard_dir(ShardId(shard));
             std::fs::create_dir_all(dir.join("consumequeue"))?;
             std::fs::create_dir_all(dir.join("commitlog"))?;

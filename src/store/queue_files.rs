@@ -177,6 +177,40 @@ pub struct Found {
     pub next: u64,
 }
 
+/// Whether all queue files can be of size `file_bytes`.
+///
+/// # Errors
+/// Those of reading folders and files, with the path in the text.
+pub fn fits(shard_dir: &Path, file_bytes: u64) -> io::Result<bool> {
+    for topic_dir in list_dir(&consume_queue_root(shard_dir))? {
+        if !topic_dir.is_dir() {
+            continue;
+        }
+        for queue_dir in list_dir(&topic_dir)?.iter().filter(|dir| dir.is_dir()) {
+            for path in list_dir(queue_dir)? {
+                let Some(base) = path.file_name().and_then(offset_of_name) else {
+                    continue;
+                };
+                let len = path.metadata().map_err(|error| named(&path, &error))?.len();
+                if base % file_bytes != 0 || len > file_bytes {
+                    return Ok(false);
+                }
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// Removes all queues of a shard: they are made anew from the log.
+///
+/// # Errors
+/// Those of the file system, with the path in the text.
+pub fn remove_all(shard_dir: &Path) -> io::Result<()> {
+    let root = consume_queue_root(shard_dir);
+    std::fs::remove_dir_all(&root).map_err(|error| named(&root, &error))?;
+    std::fs::create_dir_all(&root).map_err(|error| named(&root, &error))
+}
+
 /// Finds the queues in a shard's folder, and how long each is. What is not a
 /// queue's folder or file is passed over.
 ///

@@ -30,6 +30,9 @@ use super::tail::{Tail, boot_id};
 use super::{BLOCK_BYTES, POSITION_BITS, ShardId, segment};
 use crate::wire::message::{BLANK_BYTES, MAGIC_BLANK, Record, RecordError};
 
+/// Longest record, in bytes: the largest body that can be set, and room to spare.
+const RECORD_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
 /// Entries of one queue that a recovery holds in memory before it writes them.
 const UNWRITTEN_MAX: u64 = 16 * 1024;
 
@@ -123,6 +126,15 @@ pub fn open(dir: &Path, shard: ShardId, settings: &StoreSettings) -> Result<Open
     if from < segments.min() || from > segments.end() {
         from = segments.min();
     }
+    if !segments.is_boundary(from)? {
+        tracing::warn!(%shard, from, "the checkpoint does not point at a message: the whole log is read");
+        from = segments.min();
+    }
+    if !queue_files::fits(dir, settings.queue_file_bytes)? {
+        tracing::warn!(%shard, "queue files of another size setting: made anew from the log");
+        queue_files::remove_all(dir)?;
+        from = segments.min();
+    }
     let mut queues = load_queues(dir, shard, settings, from)?;
     let entries = queues.entries();
     if from > segments.min() && entries != vouched.entries {
@@ -143,7 +155,10 @@ pub fn open(dir: &Path, shard: ShardId, settings: &StoreSettings) -> Result<Open
         touched: HashSet::new(),
     };
     let (end, message_timestamp, touched) = scan.run(from)?;
-    segments.clear_behind(end)?;
+    if report.stopped_at.is_some() {
+        segments.set_aside(end)?;
+    }
+    segments.clear_behind(end, end > from || report.stopped_at.is_some())?;
     Checkpoint::refuse_beyond(&checkpoint, end)?;
     let last_block = segments.read(align_down(end), (end - align_down(end)) as usize)?;
     let tail = Tail::create(&tail_path, settings.tail_bytes, shard.0, end)?;
@@ -222,9 +237,13 @@ impl<'a> Segments<'a> {
                 });
             }
         }
-        // A file that a crash left short is brought to its size.
+        // A short file (of a broker that grows its files as it writes) is brought to
+        // its size, without taking blocks that may not be there.
         for &position in &segments.positions {
-            segment::create(dir, shard, position, segments.bytes)?;
+            let file = segments.open(position)?;
+            if file.metadata()?.len() < segments.bytes {
+                file.set_len(segments.bytes)?;
+            }
         }
         Ok(segments)
     }
@@ -289,8 +308,58 @@ impl<'a> Segments<'a> {
         Ok(bytes)
     }
 
-    /// Clears all that lies behind the end of the log.
-    fn clear_behind(&self, end: u64) -> io::Result<()> {
+    /// Whether a record, a filler or clear space begins at `position`.
+    fn is_boundary(&self, position: u64) -> io::Result<bool> {
+        if position == self.end() {
+            return Ok(true);
+        }
+        let base = self.base(position);
+        let len = (base + self.bytes - position).min(RECORD_BYTES_MAX);
+        let bytes = self.read(position, len as usize)?;
+        if bytes.len() < BLANK_BYTES || bytes[..BLANK_BYTES] == [0; BLANK_BYTES] {
+            return Ok(true);
+        }
+        Ok(bytes[4..8] == MAGIC_BLANK.to_be_bytes() || self.is_record_at(position, &bytes))
+    }
+
+    fn is_record_at(&self, position: u64, bytes: &[u8]) -> bool {
+        let physical = u64::from(self.shard.0) << POSITION_BITS | position;
+        Record::parse(bytes).is_ok_and(|record| {
+            record.physical_offset() as u64 == physical && record.verify().is_ok()
+        })
+    }
+
+    /// Keeps a copy of what lies behind the end of the log in its segment when
+    /// there is a valid record in it: after a power loss that is what the device
+    /// wrote out of order and never promised, but a damaged disk looks the same.
+    fn set_aside(&self, end: u64) -> io::Result<()> {
+        let base = self.base(end);
+        if base == self.end() {
+            return Ok(());
+        }
+        let rest = self.read(end, (base + self.bytes - end) as usize)?;
+        let magic = crate::wire::message::MAGIC_V1.to_be_bytes();
+        let found = memchr::memmem::find_iter(&rest, &magic)
+            .filter_map(|at| at.checked_sub(4))
+            .find(|&at| self.is_record_at(end + at as u64, &rest[at..]));
+        if let Some(at) = found {
+            let path = self.dir.join(format!("damaged-{end}"));
+            std::fs::write(&path, &rest)?;
+            tracing::error!(
+                shard = %self.shard,
+                end,
+                next_valid = end + at as u64,
+                copy = %path.display(),
+                "valid messages lie behind a damaged place of the log; the log ends in front \
+                 of it, and what lies behind was copied"
+            );
+        }
+        Ok(())
+    }
+
+    /// Clears all that lies behind the end of the log; `all` without looking
+    /// whether it is clear.
+    fn clear_behind(&self, end: u64, all: bool) -> io::Result<()> {
         for &base in self.positions.iter().rev() {
             if base + self.bytes <= end {
                 break;
@@ -301,7 +370,7 @@ impl<'a> Segments<'a> {
             if from < block {
                 file.write_all_at(&vec![0; (block - from) as usize], from)?;
             }
-            if !is_clear(&file, block, self.bytes)? {
+            if all || !is_clear(&file, block, self.bytes)? {
                 segment::clear_from(&file, block, self.bytes)?;
             }
             file.sync_all()?;
@@ -310,8 +379,8 @@ impl<'a> Segments<'a> {
     }
 }
 
-/// Whether the start of a range is clear. Records adjoin, so a range that begins
-/// with clear space was never written, or holds what no reader can reach.
+/// Whether the start of a range is clear. Enough where nothing was found behind
+/// the checkpoint: the process before this one had cleared it, or never wrote it.
 fn is_clear(file: &File, from: u64, bytes: u64) -> io::Result<bool> {
     let mut probe = vec![0; (bytes - from).min(64 * 1024) as usize];
     file.read_exact_at(&mut probe, from)?;

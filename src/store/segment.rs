@@ -33,27 +33,35 @@ pub fn list(shard_dir: &Path, shard: ShardId) -> io::Result<Vec<u64>> {
 }
 
 /// Makes the segment that begins at `position`, with its blocks reserved, and
-/// makes it durable that it is there. Does nothing where it exists in full size.
+/// makes it durable that it is there. Does nothing where it exists. A segment is
+/// there whole or not at all: it gets its name when its blocks are reserved.
 ///
 /// # Errors
 /// Those of the file system, with the path in the text.
 pub fn create(shard_dir: &Path, shard: ShardId, position: u64, bytes: u64) -> io::Result<()> {
     let path = path(shard_dir, shard, position);
+    let unfinished = path.with_extension("tmp");
     let make = || -> io::Result<()> {
+        if path.exists() {
+            return Ok(());
+        }
         let file = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
-            .truncate(false)
-            .open(&path)?;
-        if file.metadata()?.len() != bytes {
-            reserve(&file, bytes)?;
-            file.sync_all()?;
-            sync_dir(&commit_log_dir(shard_dir))?;
-        }
-        Ok(())
+            .truncate(true)
+            .open(&unfinished)?;
+        reserve(&file, bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&unfinished, &path)?;
+        sync_dir(&commit_log_dir(shard_dir))
     };
-    make().map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+    make()
+        .inspect_err(|_| {
+            // What was reserved so far is needed by others.
+            let _ = std::fs::remove_file(&unfinished);
+        })
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
 fn reserve(file: &File, bytes: u64) -> io::Result<()> {
@@ -86,10 +94,11 @@ fn is_tmpfs(file: &File) -> io::Result<bool> {
 pub fn clear_from(file: &File, from: u64, bytes: u64) -> io::Result<()> {
     use std::os::fd::AsRawFd;
     let mode = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
-    let len = (bytes - from) as libc::off_t;
-    if len == 0 {
-        return Ok(());
+    if from == bytes {
+        // Nothing to clear; a change of size to what it is waits all the same.
+        return file.set_len(bytes);
     }
+    let len = (bytes - from) as libc::off_t;
     // SAFETY: a plain system call on an open descriptor.
     let result = unsafe { libc::fallocate(file.as_raw_fd(), mode, from as libc::off_t, len) };
     if result == 0 {

@@ -7,10 +7,10 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use super::blocks::BlockCache;
+use super::blocks::{BlockCache, CACHE_BLOCK_BYTES};
 use super::checkpoint::Vouched;
 use super::commit_log::{CommitLog, NoRoom};
-use super::consume_queue::{Entry, Queue, QueueIndex, Queues};
+use super::consume_queue::{ENTRY_BYTES, Entry, Queue, QueueIndex, Queues};
 use super::dispatch::{DelayTable, is_queued, tags_code};
 use super::queue_files::{self, WriteJob};
 use crate::wire::message::{MAGIC_V1, MAGIC_V2, Parts, Stamp};
@@ -101,6 +101,10 @@ impl Fetch {
     }
 
     fn copy(&mut self, first: &[u8], second: &[u8]) {
+        if self.copied.is_empty() {
+            // A pull that finds one message in the tail mostly finds more.
+            self.copied.reserve((first.len() + second.len()) * 4);
+        }
         self.copied.extend_from_slice(first);
         self.copied.extend_from_slice(second);
         self.len += first.len() + second.len();
@@ -326,8 +330,9 @@ impl ShardStore {
     }
 
     fn show(&mut self, index: QueueIndex, next: u64) {
-        self.queues.get_mut(index).visible = next;
-        if self.arrivals.last() != Some(&index) {
+        let queue = self.queues.get_mut(index);
+        queue.visible = next;
+        if !std::mem::replace(&mut queue.arrived, true) {
             self.arrivals.push(index);
         }
     }
@@ -344,10 +349,19 @@ impl ShardStore {
         }
     }
 
-    /// Takes the queues that readers see more of than at the last call. A queue
-    /// may be named more than once.
-    pub fn take_arrivals(&mut self) -> Vec<QueueIndex> {
-        std::mem::take(&mut self.arrivals)
+    /// Moves the queues that readers see more of than at the last call to `out`.
+    pub fn take_arrivals(&mut self, out: &mut Vec<QueueIndex>) {
+        out.clear();
+        std::mem::swap(out, &mut self.arrivals);
+        for &index in out.iter() {
+            self.queues.get_mut(index).arrived = false;
+        }
+    }
+
+    /// Has a queue named by the next [`ShardStore::take_arrivals`] again.
+    pub fn arrive_again(&mut self, index: QueueIndex) {
+        let next = self.queues.get(index).visible;
+        self.show(index, next);
     }
 
     /// Whether enough has gathered for a write.
@@ -424,6 +438,18 @@ impl ShardStore {
             first,
             entries,
         });
+    }
+
+    /// Whether who reads the block at `position` is likely to want the one at
+    /// `next`: it came from the block before, and the next is there to be read.
+    pub(super) fn reads_on(&self, position: u64, next: u64) -> bool {
+        let same_segment = next % self.log.segment_bytes() != 0;
+        let whole = next + CACHE_BLOCK_BYTES <= self.log.flushed();
+        let came_from = position.checked_sub(CACHE_BLOCK_BYTES);
+        same_segment
+            && whole
+            && came_from.is_none_or(|before| self.blocks.contains(before))
+            && !self.blocks.contains(next)
     }
 
     /// Keeps a block that was read.
@@ -528,21 +554,23 @@ impl ShardStore {
         let mut jobs = Vec::new();
         let mut bytes_taken = 0;
         let mut later = Vec::new();
+        let mut whole = true;
         for index in std::mem::take(&mut self.dirty) {
             let queue = self.queues.get(index);
             if bytes_taken >= bytes_max {
                 later.push(index);
                 continue;
             }
-            let (first, bytes) = queue.unwritten(usize::MAX);
+            let (first, bytes) = queue.unwritten(bytes_max / ENTRY_BYTES);
             if bytes.is_empty() {
                 continue;
             }
             bytes_taken += bytes.len();
+            whole &= first + (bytes.len() / ENTRY_BYTES) as u64 == queue.next;
             let dir = queue_files::dir(dir, &queue.topic, queue.queue_id);
             jobs.push((index, WriteJob { dir, first, bytes }));
         }
-        let all = later.is_empty();
+        let all = later.is_empty() && whole;
         self.dirty = later;
         (jobs, vouched, all)
     }

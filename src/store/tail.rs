@@ -21,7 +21,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use memmap2::MmapMut;
 
@@ -73,13 +73,18 @@ impl Tail {
         for page in map.chunks_mut(BLOCK_BYTES) {
             page[0] = 0;
         }
+        let mut tail = Tail { map, capacity };
+        // The numbers first: without the magic the file proves nothing, and it must
+        // not do so with half of them.
+        tail.set_flushed(position);
+        tail.set_written(position);
+        let map = &mut tail.map;
         map[AT_BOOT_ID..AT_BOOT_ID + 16].copy_from_slice(&boot_id()?);
         map[AT_CAPACITY..AT_CAPACITY + 8].copy_from_slice(&(capacity as u64).to_be_bytes());
         map[AT_SHARD..AT_SHARD + 8].copy_from_slice(&u64::from(shard).to_be_bytes());
+        fence(Ordering::SeqCst);
         map[..8].copy_from_slice(MAGIC);
-        let tail = Tail { map, capacity };
-        tail.set_written(position);
-        tail.set_flushed(position);
+        fence(Ordering::SeqCst);
         Ok(tail)
     }
 

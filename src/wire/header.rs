@@ -267,7 +267,7 @@ pub struct ExtWriter<'a> {
 }
 
 impl ExtWriter<'_> {
-    /// Writes one field. `key` must not need JSON escapes.
+    /// Writes one field.
     pub fn str(&mut self, key: &str, value: &str) {
         self.bytes(key, value.as_bytes());
     }
@@ -281,24 +281,33 @@ impl ExtWriter<'_> {
         }
     }
 
-    /// Writes one field with a decimal number.
-    pub fn int(&mut self, key: &str, value: i64) {
-        self.key(key);
-        let mut buffer = itoa::Buffer::new();
-        let digits = buffer.format(value).as_bytes();
+    /// Writes one field of which neither key nor value needs JSON escapes.
+    pub fn plain(&mut self, key: &str, value: &[u8]) {
         match self.serialize {
             Serialize::Json => {
+                self.out
+                    .extend_from_slice(if self.count > 0 { b",\"" } else { b"\"" });
+                self.out.extend_from_slice(key.as_bytes());
+                self.out.extend_from_slice(b"\":\"");
+                self.out.extend_from_slice(value);
                 self.out.push(b'"');
-                self.out.extend_from_slice(digits);
-                self.out.push(b'"');
+                self.count += 1;
             }
-            Serialize::Binary => header_binary::write_value(self.out, digits),
+            Serialize::Binary => {
+                self.key(key);
+                header_binary::write_value(self.out, value);
+            }
         }
+    }
+
+    /// Writes one field with a decimal number.
+    pub fn int(&mut self, key: &str, value: i64) {
+        self.plain(key, itoa::Buffer::new().format(value).as_bytes());
     }
 
     /// Writes one field with `true` or `false`.
     pub fn bool(&mut self, key: &str, value: bool) {
-        self.str(key, if value { "true" } else { "false" });
+        self.plain(key, if value { b"true" } else { b"false" });
     }
 
     fn key(&mut self, key: &str) {

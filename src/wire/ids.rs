@@ -7,23 +7,51 @@ const HEX: &[u8; 16] = b"0123456789ABCDEF";
 /// Longest offset id, in characters: that of an IPv6 host.
 pub const OFFSET_ID_CHARS_MAX: usize = 56;
 
-/// Appends the offset message id: upper-case hex of the store host's address,
-/// its port (i32) and the physical offset; 32 or 56 characters
-/// (`MessageDecoder.createMessageId`).
-pub fn write_offset_id(out: &mut Vec<u8>, host: SocketAddr, physical_offset: i64) {
-    match host.ip() {
-        IpAddr::V4(ip) => write_hex(out, &ip.octets()),
-        IpAddr::V6(ip) => write_hex(out, &ip.octets()),
-    }
-    write_hex(out, &i32::from(host.port()).to_be_bytes());
-    write_hex(out, &physical_offset.to_be_bytes());
+/// The digits of one offset message id, without allocation.
+#[derive(Clone, Copy, Debug)]
+pub struct OffsetId {
+    digits: [u8; OFFSET_ID_CHARS_MAX],
+    len: usize,
 }
 
-/// The offset message id as a string; see [`write_offset_id`].
+impl OffsetId {
+    /// The id: upper-case hex of the store host's address, its port (i32) and the
+    /// physical offset; 32 or 56 characters (`MessageDecoder.createMessageId`).
+    pub fn new(host: SocketAddr, physical_offset: i64) -> OffsetId {
+        let mut id = OffsetId {
+            digits: [0; OFFSET_ID_CHARS_MAX],
+            len: 0,
+        };
+        match host.ip() {
+            IpAddr::V4(ip) => id.push(&ip.octets()),
+            IpAddr::V6(ip) => id.push(&ip.octets()),
+        }
+        id.push(&i32::from(host.port()).to_be_bytes());
+        id.push(&physical_offset.to_be_bytes());
+        id
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.digits[self.len] = HEX[usize::from(byte >> 4)];
+            self.digits[self.len + 1] = HEX[usize::from(byte & 15)];
+            self.len += 2;
+        }
+    }
+
+    /// The digits.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.digits[..self.len]
+    }
+}
+
+/// The offset message id as a string; see [`OffsetId`].
 pub fn offset_id(host: SocketAddr, physical_offset: i64) -> String {
-    let mut out = Vec::with_capacity(OFFSET_ID_CHARS_MAX);
-    write_offset_id(&mut out, host, physical_offset);
-    out.iter().map(|&digit| char::from(digit)).collect()
+    let id = OffsetId::new(host, physical_offset);
+    id.as_bytes()
+        .iter()
+        .map(|&digit| char::from(digit))
+        .collect()
 }
 
 /// Reads an offset message id back; `None` when it is not one.

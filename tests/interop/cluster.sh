@@ -45,11 +45,12 @@ route_known() { # nameserver port, topic
   local header answer
   header='{"code":105,"extFields":{"topic":"'$2'"},"flag":0,"language":"JAVA","opaque":1,"serializeTypeCurrentRPC":"JSON","version":479}'
   answer=$(
+    exec 2>/dev/null
     exec 3<>"/dev/tcp/127.0.0.1/$1" || exit 1
     printf "$(printf '\\x00\\x00\\x00\\x%02x\\x00\\x00\\x00\\x%02x' $((${#header} + 4)) ${#header})" >&3
     printf '%s' "$header" >&3
     timeout 1 head -c 60 <&3 | tr -d '\0'
-  ) 2>/dev/null || true
+  ) || true
   [[ $answer == *'"code":0,'* ]]
 }
 

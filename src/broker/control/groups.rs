@@ -151,6 +151,11 @@ impl GroupTable {
         std::mem::take(&mut self.dirty)
     }
 
+    /// The file could not be written: it must be tried again.
+    pub fn set_dirty(&mut self) {
+        self.dirty = true;
+    }
+
     /// What a group may not read: bits by topic.
     pub fn forbidden(&self, group: &str) -> Option<&BTreeMap<String, i32>> {
         self.forbidden.get(group)

@@ -187,6 +187,11 @@ impl TopicTable {
         std::mem::take(&mut self.dirty)
     }
 
+    /// The file could not be written: it must be tried again.
+    pub fn set_dirty(&mut self) {
+        self.dirty = true;
+    }
+
     /// Whether the topic is the broker's own and closed to administrators.
     pub fn is_system(&self, topic: &str) -> bool {
         names::is_system_topic(topic) || self.own.iter().any(|own| own == topic)

@@ -1,0 +1,12 @@
+//! What a stop, a kill and a damaged file leave behind: everything that was acknowledged.
+
+mod common;
+
+#[path = "restart/crash.rs"]
+mod crash;
+#[path = "restart/files.rs"]
+mod files;
+#[path = "restart/ledger.rs"]
+mod ledger;
+#[path = "restart/stop.rs"]
+mod stop;
