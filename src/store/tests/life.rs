@@ -384,8 +384,7 @@ impl Life {
 
     /// Reads every queue from its first entry to its end.
     async fn read_all(&self) -> Checked {
-        for queue in 0..QUEUES.len() {
-            let (topic, id) = QUEUES[queue];
+        for (queue, (topic, id)) in QUEUES.into_iter().enumerate() {
             let find = |life: &Life| {
                 life.store.with(|store| {
                     let index = store.find_queue(topic, id)?;
