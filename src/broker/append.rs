@@ -1,8 +1,9 @@
 //! Messages into their queue, on the shard that owns it.
 
-use super::message::{AppendJob, ReplyTo};
+use super::message::{AppendJob, Message, ReplyTo, Sent};
 use super::reply::{SendReply, write_send_reply};
 use super::{BrokerShard, count, now_ms};
+use crate::shard::LaneKind;
 use crate::store::{Appended, NewRecord, NoRoom, SCHEDULE_TOPIC};
 use crate::wire::batch;
 use crate::wire::codes::response;
@@ -55,9 +56,30 @@ impl BrokerShard {
     }
 
     pub(super) fn reply_to_send(&self, to: &ReplyTo, code: i32, reply: &SendReply<'_>) {
+        if let (&[physical], false, false) = (reply.physical, self.is_local(to), to.one_way) {
+            let sent = Sent {
+                code,
+                queue_id: reply.queue_id,
+                queue_offset: reply.queue_offset,
+                physical,
+            };
+            let message = Message::Sent(*to, sent);
+            self.shard.send(to.conn.shard, LaneKind::Reply, message);
+            return;
+        }
         self.reply_with(to, |out| {
             write_send_reply(out, to.serialize, to.opaque, code, &self.constants, reply);
         });
+    }
+
+    /// Writes the answer to a send that another shard has stored.
+    pub(super) fn write_sent(&self, to: &ReplyTo, sent: &Sent) {
+        let reply = SendReply {
+            queue_id: sent.queue_id,
+            queue_offset: sent.queue_offset,
+            physical: &[sent.physical],
+        };
+        self.reply_to_send(to, sent.code, &reply);
     }
 
     /// Puts a message or batch into its queue; the physical offsets go to `physical`.

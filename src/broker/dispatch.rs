@@ -36,7 +36,7 @@ impl Service for BrokerShard {
     fn message(&self, from: ShardId, message: Message) -> Option<Message> {
         match message {
             Message::Append(job, to) => {
-                if self.append(&*job, &to).is_err() {
+                if self.append(&job.job(), &to).is_err() {
                     return Some(Message::Append(job, to));
                 }
             }
@@ -58,6 +58,10 @@ impl Service for BrokerShard {
             Message::Reply(to, pieces) => {
                 self.forwarded_done(&to);
                 self.write_pieces(to.conn, pieces);
+            }
+            Message::Sent(to, sent) => {
+                self.forwarded_done(&to);
+                self.write_sent(&to, &sent);
             }
             Message::Push(conn, pieces) => self.write_pieces(conn, pieces),
             Message::Done(to) => self.forwarded_done(&to),

@@ -59,9 +59,9 @@ pub struct AppendJob<B = Bytes> {
     pub wait: bool,
 }
 
-impl AppendJob<&[u8]> {
-    /// The same with its own copies.
-    pub fn to_owned(&self) -> AppendJob {
+impl<B> AppendJob<B> {
+    /// The same with other bytes.
+    fn with_bytes<C>(&self, body: C, properties: C) -> AppendJob<C> {
         AppendJob {
             topic: self.topic.clone(),
             queue_id: self.queue_id,
@@ -70,11 +70,36 @@ impl AppendJob<&[u8]> {
             born_timestamp: self.born_timestamp,
             born_host: self.born_host,
             reconsume_times: self.reconsume_times,
-            body: Bytes::copy_from_slice(self.body),
-            properties: Bytes::copy_from_slice(self.properties),
+            body,
+            properties,
             batch: self.batch,
             wait: self.wait,
         }
+    }
+}
+
+/// An [`AppendJob`] that crosses a lane: its bytes lie in one piece, behind the rest.
+#[derive(Debug)]
+pub struct ForwardedAppend {
+    job: AppendJob<()>,
+    bytes: Box<[u8]>,
+    body_len: usize,
+}
+
+impl ForwardedAppend {
+    /// Copies a job.
+    pub fn new(job: &AppendJob<&[u8]>) -> ForwardedAppend {
+        ForwardedAppend {
+            job: job.with_bytes((), ()),
+            bytes: [job.body, job.properties].concat().into(),
+            body_len: job.body.len(),
+        }
+    }
+
+    /// The job, borrowed.
+    pub fn job(&self) -> AppendJob<&[u8]> {
+        let (body, properties) = self.bytes.split_at(self.body_len);
+        self.job.with_bytes(body, properties)
     }
 }
 
@@ -97,6 +122,19 @@ impl<B: AsRef<[u8]>> AppendJob<B> {
             properties: self.properties.as_ref(),
         }
     }
+}
+
+/// Where a message of a forwarded send went.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    /// Response code.
+    pub code: i32,
+    /// Queue number.
+    pub queue_id: i32,
+    /// Queue offset.
+    pub queue_offset: u64,
+    /// Physical offset.
+    pub physical: i64,
 }
 
 /// Which messages a pull wants.
@@ -196,7 +234,10 @@ impl QueueJob {
 #[derive(Debug)]
 pub enum Message {
     /// A send to a queue of the receiving shard.
-    Append(Box<AppendJob>, ReplyTo),
+    Append(Box<ForwardedAppend>, ReplyTo),
+    /// The answer to a forwarded send of one message; written by the shard that
+    /// holds its connection, so that nothing is allocated for it.
+    Sent(ReplyTo, Sent),
     /// A pull from a queue of the receiving shard.
     Pull(Box<PullJob>),
     /// A request about a queue of the receiving shard.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::message::{AppendJob, Ask, ReplyTo};
+use super::message::{AppendJob, Ask, ForwardedAppend, ReplyTo};
 use super::view::TopicEntry;
 use super::{BrokerShard, DEFERRED_MAX};
 use crate::shard::Flow;
@@ -232,7 +232,7 @@ impl BrokerShard {
         if !self.may_forward() {
             return Flow::Later;
         }
-        let job = Box::new(job.to_owned());
+        let job = Box::new(ForwardedAppend::new(&job));
         self.await_answer(&mut to);
         self.forward(owner, super::Message::Append(job, to));
         Flow::Continue

@@ -270,10 +270,10 @@ fn extent(dir: &Path, file_bytes: u64) -> io::Result<(u64, u64)> {
     let Some(&first) = bases.first() else {
         return Ok((0, 0));
     };
-    // A run of files without a hole; what lies behind a hole cannot be in order.
+    // A run of full files without a hole; what lies behind a hole cannot be in order.
     let mut last = first;
     for &base in &bases[1..] {
-        if base != last + file_bytes {
+        if base != last + file_bytes || !is_full(&dir.join(file_name(last)), file_bytes)? {
             break;
         }
         last = base;
@@ -288,6 +288,14 @@ fn extent(dir: &Path, file_bytes: u64) -> io::Result<(u64, u64)> {
         }
         last -= file_bytes;
     }
+}
+
+/// Whether a file has its full size and an entry at its end.
+fn is_full(path: &Path, file_bytes: u64) -> io::Result<bool> {
+    let mut bytes = [0; ENTRY_BYTES];
+    let at = file_bytes - ENTRY_BYTES as u64;
+    let read = read_waiting(&File::open(path)?, &mut bytes, at)?;
+    Ok(read == ENTRY_BYTES && Entry::from_bytes(&bytes).is_set())
 }
 
 /// Number of entries before the first empty one: entries are set from the front.

@@ -450,7 +450,7 @@ impl Scan<'_, '_> {
         loop {
             let rest = &bytes[(at - base) as usize..];
             if rest.len() < BLANK_BYTES {
-                return Ok(rest.is_empty().then_some(None).unwrap_or(Some(at)));
+                return Ok(if rest.is_empty() { None } else { Some(at) });
             }
             let word =
                 |i: usize| u32::from_be_bytes([rest[i], rest[i + 1], rest[i + 2], rest[i + 3]]);

@@ -135,6 +135,8 @@ pub const REGISTER: Target = Target {
     run: run_register,
 };
 
+// One signature for all targets.
+#[allow(clippy::ptr_arg)]
 fn repair_frame(input: &mut Vec<u8>, dice: &mut Dice) {
     if input.len() < 8 || dice.below(4) == 0 {
         return;
@@ -215,6 +217,8 @@ fn one_frame(frame: &Frame<'_>, scratch: &mut Scratch) {
     response.encode(&mut out, frame.serialize, request.fixed.opaque);
 }
 
+// One signature for all targets.
+#[allow(clippy::ptr_arg)]
 fn repair_record(input: &mut Vec<u8>, dice: &mut Dice) {
     if input.len() >= 8 && dice.below(4) > 0 {
         let len = (input.len() as u32).to_be_bytes();

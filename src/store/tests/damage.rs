@@ -56,7 +56,7 @@ fn harm_file(path: &Path, dice: &mut Dice) {
     };
     match dice.below(3) {
         0 => fs::remove_file(path).unwrap(),
-        1 => {
+        1 if bytes.len() >= 2108 => {
             for _ in 0..4 {
                 let at = 2048 + dice.below(60) as usize;
                 bytes[at] ^= 1 << dice.below(8);
@@ -142,6 +142,9 @@ fn lose_power(place: &Place, marks: Marks, dice: &mut Dice) {
     change(place.dir.join("tail"), &mut |bytes| bytes[8] ^= 1);
     let mut synced = 0;
     change(place.dir.join("checkpoint"), &mut |bytes| {
+        if bytes.len() < 2108 {
+            return; // cut before
+        }
         bytes[2056] ^= 1;
         let crc = crc32fast::hash(&bytes[2048..2104]);
         bytes[2104..2108].copy_from_slice(&crc.to_be_bytes());

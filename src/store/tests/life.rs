@@ -273,7 +273,7 @@ impl Life {
         };
         let parts: Vec<_> = specs.iter().map(Spec::parts).collect();
         let total: usize = specs.iter().map(|spec| spec.record(0, 0, 0).len()).sum();
-        let limit = self.place.settings.tail_bytes / 2;
+        let limit = self.place.settings.tail_bytes - 4096;
         let began = Instant::now();
         loop {
             let now_ms = self.model.borrow().clock_ms + 1;
@@ -322,13 +322,18 @@ impl Life {
         before: Marks,
     ) -> Checked {
         let model = &mut *self.model.borrow_mut();
-        if model.queues[queue].removed {
+        // A queue whose topic was removed begins again with its first entry.
+        let starts = specs.iter().any(Spec::is_queued);
+        if model.queues[queue].removed && starts {
             if placed.first == 0 {
                 model.restart_queue(queue);
             }
             model.queues[queue].removed = false;
         }
-        let mut next = model.queues[queue].log_index.len() as u64;
+        let mut next = match model.queues[queue].removed {
+            true => 0,
+            false => model.queues[queue].log_index.len() as u64,
+        };
         ensure!(
             placed.first == next,
             "queue offset {} instead of {next}",
@@ -384,8 +389,7 @@ impl Life {
 
     /// Reads every queue from its first entry to its end.
     async fn read_all(&self) -> Checked {
-        for queue in 0..QUEUES.len() {
-            let (topic, id) = QUEUES[queue];
+        for (queue, (topic, id)) in QUEUES.into_iter().enumerate() {
             let find = |life: &Life| {
                 life.store.with(|store| {
                     let index = store.find_queue(topic, id)?;
@@ -504,6 +508,9 @@ impl Life {
         };
         ensure!(mark == watermark, "watermark {mark} instead of {watermark}");
         let model = self.model.borrow();
+        if model.queues[queue].removed {
+            return Ok(());
+        }
         let passed = (0..).take_while(|&offset| {
             model
                 .stored(queue, offset)

@@ -22,7 +22,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (91usize..5000).prop_map(Step::Append),
-        3 => (91usize..600_000).prop_map(Step::Append),
+        3 => (91usize..1_100_000).prop_map(Step::Append),
         3 => (1usize..257).prop_map(|blocks| Step::Begin(blocks * BLOCK_BYTES)),
         3 => Just(Step::Finish),
         1 => Just(Step::Prepare),
@@ -47,7 +47,7 @@ proptest! {
         let mut device = written.clone();
         let last_block = &written[start as usize / BLOCK_BYTES * BLOCK_BYTES..];
         let mut log = CommitLog::new(ShardId(0), segment, tail, 0..segment, start, last_block);
-        let limit = (TAIL_BYTES / 2).min(segment as usize - 8);
+        let limit = (TAIL_BYTES - BLOCK_BYTES).min(segment as usize - 8);
         let mut in_flight = None;
         let mut fillers = Vec::new();
         for step in steps {
