@@ -151,7 +151,8 @@ fn lose_power(place: &Place, marks: Marks, dice: &mut Dice) {
         synced = u64::from_be_bytes(bytes[2080..2088].try_into().unwrap());
     });
     let segment = place.settings.segment_bytes;
-    let base = marks.flushed.saturating_sub(1) / segment * segment;
+    // A full segment may have been left already.
+    let base = marks.flushed / segment * segment;
     let from = marks.durable.max(base);
     if from < marks.flushed {
         let name = format!("{:020}", place.physical(base));
