@@ -48,13 +48,16 @@ impl<T> Slot<T> {
     }
 }
 
+/// What a call to a client waits for.
+type CallSlot = Slot<Result<Response, CallError>>;
+
 /// Questions and calls of one shard that wait for their answers.
 #[derive(Default)]
 pub(super) struct Asks {
     next: Cell<u64>,
     opaque: Cell<i32>,
     open: RefCell<HashMap<u64, Rc<Slot<Answer>>>>,
-    calls: RefCell<HashMap<(ConnId, i32), Rc<Slot<Result<Response, CallError>>>>>,
+    calls: RefCell<HashMap<(ConnId, i32), Rc<CallSlot>>>,
 }
 
 impl Asks {

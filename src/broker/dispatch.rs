@@ -42,7 +42,7 @@ impl Service for BrokerShard {
             }
             Message::Pull(job) => {
                 if let Err(super::read::TooCold(job)) = self.pull_owned(*job) {
-                    return Some(Message::Pull(Box::new(job)));
+                    return Some(Message::Pull(job));
                 }
             }
             Message::Queue(job, to) => {

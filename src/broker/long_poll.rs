@@ -117,15 +117,15 @@ impl BrokerShard {
             let mut shared = None;
             for Parked { job, key } in parked {
                 let outcome = if self.is_full(&job) {
-                    Err(job)
+                    Some(job)
                 } else {
                     self.try_parked(job, &mut shared)
                 };
                 match outcome {
-                    Ok(()) => {
+                    None => {
                         self.polls.borrow_mut().by_deadline.remove(&key);
                     }
-                    Err(job) => self.polls.borrow_mut().put_back(queue, Parked { job, key }),
+                    Some(job) => self.polls.borrow_mut().put_back(queue, Parked { job, key }),
                 }
             }
         }

@@ -304,7 +304,7 @@ impl BrokerShard {
         before: impl Fn(i64) -> bool,
     ) -> i64 {
         while low < high {
-            let middle = low.midpoint(high);
+            let middle = low + (high - low) / 2;
             // A message that cannot be read is one that is gone: it was before.
             let time = match self.load_entries(queue, middle, 1).await.as_deref() {
                 Ok(&[entry, ..]) => self.entry_time(entry).await,

@@ -45,7 +45,7 @@ pub(super) struct SharedRead {
 }
 
 /// There is no room for the pull now; it is given back.
-pub(super) struct TooCold(pub PullJob);
+pub(super) struct TooCold(pub Box<PullJob>);
 
 /// What a read came to.
 enum Read {
@@ -62,7 +62,7 @@ impl BrokerShard {
     pub(super) fn pull_owned(&self, mut job: PullJob) -> Result<(), TooCold> {
         let outcome = self.read(&job);
         if matches!(outcome, Read::Missing(_)) && self.cold.get() >= COLD_MAX {
-            return Err(TooCold(job));
+            return Err(TooCold(Box::new(job)));
         }
         {
             let mut offsets = self.offsets.borrow_mut();
@@ -141,40 +141,40 @@ impl BrokerShard {
         self.answer_pull(&job, outcome);
     }
 
-    /// Looks for messages for a parked pull: `Err` gives it back when there are
-    /// none yet, moved on over what it does not want.
+    /// Looks for messages for a parked pull: given back when there are none
+    /// yet, moved on over what it does not want.
     pub(super) fn try_parked(
         &self,
         mut job: PullJob,
         shared: &mut Option<SharedRead>,
-    ) -> Result<(), PullJob> {
+    ) -> Option<PullJob> {
         if let Some(shared) = shared {
             let same = shared.offset == job.offset
                 && shared.max_messages == job.max_messages
                 && shared.filter == job.filter;
             if same && !self.has_reset(&job) {
                 self.answer_pull(&job, Read::Found(shared.found.clone()));
-                return Ok(());
+                return None;
             }
         }
         match self.read(&job) {
-            Read::Nothing(response::PULL_NOT_FOUND, ..) => Err(job),
+            Read::Nothing(response::PULL_NOT_FOUND, ..) => Some(job),
             Read::Nothing(response::PULL_RETRY_IMMEDIATELY, status, next) => {
                 let max = self.bounds(&job.topic, job.queue_id).1;
                 if next < max {
                     // There is more to look at than one read looks at.
                     let again = response::PULL_RETRY_IMMEDIATELY;
                     self.answer_pull(&job, Read::Nothing(again, status, next));
-                    return Ok(());
+                    return None;
                 }
                 job.offset = next;
-                Err(job)
+                Some(job)
             }
             Read::Missing(missing) => {
                 // It does not wait again: whatever the read comes to is its answer.
                 job.suspend_ms = 0;
                 self.load_and_pull(job, missing);
-                Ok(())
+                None
             }
             Read::Found(found) => {
                 *shared = Some(SharedRead {
@@ -184,11 +184,11 @@ impl BrokerShard {
                     found: found.clone(),
                 });
                 self.answer_pull(&job, Read::Found(found));
-                Ok(())
+                None
             }
             outcome => {
                 self.answer_pull(&job, outcome);
-                Ok(())
+                None
             }
         }
     }
