@@ -123,6 +123,7 @@ pub(super) fn control_settings(settings: &Settings, address: &str) -> ControlSet
         broker_topic: settings.broker_topic_enable,
         trace_topic: settings.trace_topic_enable,
         timer_wheel: false,
+        delay_levels: (settings.message_delay_level.len() as i32).max(18),
         boot_ms: now_ms(),
         ..ControlSettings::default()
     };

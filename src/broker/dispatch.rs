@@ -105,6 +105,7 @@ impl BrokerShard {
             serialize: frame.serialize,
             one_way: header.fixed.is_one_way(),
             awaited: false,
+            expected: 0,
         };
         if self.stopping.get() {
             return self.refuse_stopping(&to, header.fixed.version);
@@ -180,7 +181,7 @@ impl BrokerShard {
         if !self.may_forward() {
             return Flow::Later;
         }
-        self.await_answer(&mut to);
+        self.await_answer(&mut to, 0);
         self.forward(owner, Message::Queue(Box::new(job), to));
         Flow::Continue
     }

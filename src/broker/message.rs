@@ -29,6 +29,8 @@ pub struct ReplyTo {
     /// Whether its connection holds back other answers for a moment, to be written
     /// together with this one; see [`crate::shard::Shard::await_remote`].
     pub awaited: bool,
+    /// Bytes that the answer was expected to have at most.
+    pub expected: u32,
 }
 
 /// A message or batch that has passed all checks and goes to its queue. `B` is

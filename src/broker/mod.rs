@@ -182,7 +182,7 @@ impl BrokerShard {
     /// Takes a forwarded request off the count.
     fn forwarded_done(&self, to: &ReplyTo) {
         if to.awaited {
-            self.shard.remote_done(to.conn);
+            self.shard.remote_done(to.conn, to.expected as usize);
         }
         let before = self.forwarded.get();
         self.forwarded.set(before - 1);
@@ -197,9 +197,11 @@ impl BrokerShard {
     }
 
     /// Has the connection of a request wait with other answers for this one.
-    fn await_answer(&self, to: &mut ReplyTo) {
+    /// The answer may have `bytes` bytes.
+    fn await_answer(&self, to: &mut ReplyTo, bytes: usize) {
         to.awaited = true;
-        self.shard.await_remote(to.conn);
+        to.expected = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.shard.await_remote(to.conn, to.expected as usize);
     }
 
     fn forward(&self, to: ShardId, message: Message) {

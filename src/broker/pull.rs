@@ -49,7 +49,11 @@ impl BrokerShard {
                 if !self.may_forward() {
                     return Flow::Later;
                 }
-                self.await_answer(&mut job.reply_to);
+                let bytes = self
+                    .settings
+                    .borrow()
+                    .max_transfer_bytes_on_message_in_memory;
+                self.await_answer(&mut job.reply_to, bytes);
                 self.forward(owner, Message::Pull(Box::new(job)));
                 Flow::Continue
             }

@@ -233,7 +233,7 @@ impl BrokerShard {
             return Flow::Later;
         }
         let job = Box::new(ForwardedAppend::new(&job));
-        self.await_answer(&mut to);
+        self.await_answer(&mut to, 0);
         self.forward(owner, super::Message::Append(job, to));
         Flow::Continue
     }

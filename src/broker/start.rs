@@ -40,7 +40,7 @@ use crate::wire::properties::{self, name};
 const CACHE_BYTES: usize = 32 * 1024 * 1024;
 
 /// Bytes of answers that wait for a client to read before it is not read any more.
-const OUT_BYTES_MAX: usize = 1024 * 1024;
+const OUT_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// Time that a frame may take to arrive.
 const FRAME_TIME: Duration = Duration::from_secs(60);
@@ -128,6 +128,7 @@ struct Common {
     listen: SocketAddr,
     store_host: SocketAddr,
     open: Arc<AtomicUsize>,
+    crashed: bool,
 }
 
 /// Starts the broker: opens the store, then serves on `listen`. `store_host` is the
@@ -175,6 +176,7 @@ pub fn start(
         listen,
         store_host,
         open: Arc::default(),
+        crashed,
     };
     let cpus = allowed_cpus().map_err(refused)?;
     let (opened_in, opened) = flume::unbounded();
@@ -320,7 +322,7 @@ fn add_lost_topics(state: &mut Control, found: &FoundQueues) {
     }
 }
 
-fn store_settings(settings: &Settings) -> StoreSettings {
+fn store_settings(settings: &Settings, after_crash: bool) -> StoreSettings {
     StoreSettings {
         segment_bytes: settings.mapped_file_size_commit_log,
         queue_file_bytes: settings.mapped_file_size_consume_queue,
@@ -331,6 +333,7 @@ fn store_settings(settings: &Settings) -> StoreSettings {
             FlushDiskType::Sync => AckLevel::Durable,
         },
         flush_interval_ms: settings.flush_interval_commit_log_ms,
+        after_crash,
         delays: DelayTable(
             settings
                 .message_delay_level
@@ -350,7 +353,8 @@ async fn run_shard(
     ready: &Sender<Result<(), String>>,
 ) {
     let dir = common.layout.shard_dir(id);
-    let store = match StoreHandle::open(&dir, id, store_settings(&common.settings)) {
+    let store = match StoreHandle::open(&dir, id, store_settings(&common.settings, common.crashed))
+    {
         Ok((store, report)) => {
             let queues = store.with(|store| store.queue_names());
             let _ = opened.send(Ok(Opened {

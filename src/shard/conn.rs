@@ -40,6 +40,8 @@ pub(super) struct Conn {
     pub dirty: bool,
     /// Requests of this connection that another shard is about to answer.
     pub awaiting: u32,
+    /// Bytes that their answers may have: they count like answers that wait.
+    pub expected: usize,
     /// It is in the shard's list of connections that wait for such answers.
     pub held: bool,
     /// The socket was full: a task of its own writes now.
@@ -62,6 +64,7 @@ impl Conn {
             in_turn: false,
             dirty: false,
             awaiting: 0,
+            expected: 0,
             held: false,
             draining: false,
             broken: false,
@@ -73,6 +76,11 @@ impl Conn {
 }
 
 impl Conn {
+    /// Bytes of answers that wait to be written or may come any moment.
+    pub fn unread(&self) -> usize {
+        self.out.len() + self.expected
+    }
+
     /// Ends the connection: what waits to be written is dropped, whoever waits for
     /// it goes on, and its task sees the end.
     pub fn fail(&mut self) {

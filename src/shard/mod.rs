@@ -175,16 +175,25 @@ impl<M: Send + 'static> Shard<M> {
     /// with many requests in flight gets their answers in one write and sends the
     /// next ones in one, instead of both in halves. Nothing waits longer than
     /// [`HOLD_MAX`].
-    pub fn await_remote(&self, conn: ConnId) {
+    ///
+    /// The answer may have `bytes` bytes: until it is there they count as if they
+    /// waited to be written, so that a client that asks for much and reads nothing
+    /// is not read any further.
+    pub fn await_remote(&self, conn: ConnId, bytes: usize) {
         if let Some(state) = self.conns.borrow_mut().get_mut(conn) {
             state.awaiting += 1;
+            state.expected += bytes;
         }
     }
 
     /// The other shard has answered, or will not do so soon.
-    pub fn remote_done(&self, conn: ConnId) {
+    pub fn remote_done(&self, conn: ConnId, bytes: usize) {
         if let Some(state) = self.conns.borrow_mut().get_mut(conn) {
             state.awaiting -= 1;
+            state.expected -= bytes;
+            if bytes > 0 {
+                state.drained.notify();
+            }
             if state.awaiting == 0 && !state.out.is_empty() {
                 self.schedule(conn, state);
             }
@@ -202,7 +211,7 @@ impl<M: Send + 'static> Shard<M> {
         let conns = self.conns.borrow();
         conns
             .get(conn)
-            .is_some_and(|state| state.out.len() > self.limits.out_bytes_max)
+            .is_some_and(|state| state.unread() > self.limits.out_bytes_max)
     }
 
     /// The peer's address of a connection of this shard.

@@ -132,7 +132,11 @@ impl<S: Service> Reader<S> {
     async fn written(&self, id: ConnId) {
         loop {
             let drained = match self.shard.conns.borrow().get(id) {
-                Some(conn) if conn.draining && conn.out.len() > self.out_max() => {
+                Some(conn) if conn.unread() > self.out_max() && !conn.broken => {
+                    if !conn.draining && conn.expected == 0 {
+                        // Written in full or about to be: nobody tells.
+                        return;
+                    }
                     conn.drained.clone()
                 }
                 _ => return,
@@ -233,7 +237,7 @@ impl<S: Service> Reader<S> {
         let conns = self.shard.conns.borrow();
         conns
             .get(id)
-            .is_some_and(|conn| conn.out.len() > self.out_max())
+            .is_some_and(|conn| conn.unread() > self.out_max())
     }
 }
 

@@ -320,6 +320,38 @@ fn count_set(file: &File, slots: u64) -> io::Result<u64> {
     Ok(low)
 }
 
+/// Whether the entries `first..next` can be those of messages between `start` and
+/// `end`, physical offsets: one behind the other, none into another. An entry that
+/// points elsewhere would hide its message from readers.
+///
+/// # Errors
+/// Those of reading.
+pub fn is_rising(
+    dir: &Path,
+    file_bytes: u64,
+    range: std::ops::Range<u64>,
+    start: i64,
+    end: i64,
+) -> io::Result<bool> {
+    const STEP: usize = 64 * 1024;
+    let (mut at, mut behind) = (range.start, start);
+    while at < range.end {
+        let count = STEP.min((range.end - at) as usize);
+        let entries = read(dir, file_bytes, at, count, read_waiting)?;
+        if entries.is_empty() {
+            return Ok(false);
+        }
+        at += entries.len() as u64;
+        for entry in entries.iter().filter(|entry| entry.size != i32::MAX) {
+            if entry.physical < behind || entry.physical > end - i64::from(entry.size) {
+                return Ok(false);
+            }
+            behind = entry.physical + i64::from(entry.size);
+        }
+    }
+    Ok(true)
+}
+
 /// Forgets all entries from queue offset `next` on.
 ///
 /// # Errors

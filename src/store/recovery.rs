@@ -135,7 +135,13 @@ pub fn open(dir: &Path, shard: ShardId, settings: &StoreSettings) -> Result<Open
         queue_files::remove_all(dir)?;
         from = segments.min();
     }
-    let mut queues = load_queues(dir, shard, settings, from)?;
+    let (mut queues, sound) = load_queues(dir, shard, settings, from)?;
+    if !sound {
+        tracing::warn!(%shard, "queue files are damaged: made anew from the whole log");
+        queue_files::remove_all(dir)?;
+        from = segments.min();
+        (queues, _) = load_queues(dir, shard, settings, from)?;
+    }
     let entries = queues.entries();
     if from > segments.min() && entries != vouched.entries {
         tracing::warn!(
@@ -143,7 +149,7 @@ pub fn open(dir: &Path, shard: ShardId, settings: &StoreSettings) -> Result<Open
             "queue files are missing or damaged; they are made anew from the whole log"
         );
         from = segments.min();
-        queues = load_queues(dir, shard, settings, from)?;
+        (queues, _) = load_queues(dir, shard, settings, from)?;
     }
     let scan = Scan {
         dir,
@@ -387,13 +393,15 @@ fn is_clear(file: &File, from: u64, bytes: u64) -> io::Result<bool> {
     Ok(probe.iter().all(|&byte| byte == 0))
 }
 
-/// Finds the queues on disk, cut to the entries of messages in front of `from`.
+/// Finds the queues on disk, and whether their entries can be true; cut to the entries of messages in front of `from`.
 fn load_queues(
     dir: &Path,
     shard: ShardId,
     settings: &StoreSettings,
     from: u64,
-) -> Result<Queues, OpenError> {
+) -> Result<(Queues, bool), OpenError> {
+    let start = (u64::from(shard.0) << POSITION_BITS) as i64;
+    let mut sound = true;
     let limit = (u64::from(shard.0) << POSITION_BITS | from) as i64;
     let mut queues = Queues::default();
     for found in queue_files::scan(dir, settings.queue_file_bytes)? {
@@ -408,9 +416,14 @@ fn load_queues(
         if next < found.next {
             queue_files::truncate(&queue_dir, settings.queue_file_bytes, next)?;
         }
+        if settings.after_crash {
+            let range = found.first..next;
+            let file_bytes = settings.queue_file_bytes;
+            sound &= queue_files::is_rising(&queue_dir, file_bytes, range, start, limit)?;
+        }
         queues.insert(&found.topic, found.queue_id, found.first, next);
     }
-    Ok(queues)
+    Ok((queues, sound))
 }
 
 struct Scan<'a, 'b> {

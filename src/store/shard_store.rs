@@ -18,6 +18,9 @@ use crate::wire::message::{MAGIC_V1, MAGIC_V2, Parts, Stamp};
 /// Bytes that gather before an ASYNC_FLUSH log is written.
 const GATHER_BYTES: u64 = 256 * 1024;
 
+/// Unused bytes that an answer may hold.
+const SPARE_BYTES_MAX: usize = 32 * 1024;
+
 /// Entries loaded at once from a queue's file.
 const CHUNK_ENTRIES: usize = 1024;
 
@@ -48,6 +51,9 @@ pub struct StoreSettings {
     pub ack: AckLevel,
     /// Under ASYNC_FLUSH: time between device flushes, ms.
     pub flush_interval_ms: u64,
+    /// Whether the last broker on the store did not stop cleanly: every entry of the
+    /// queue files is looked at.
+    pub after_crash: bool,
     /// Delay levels.
     pub delays: DelayTable,
 }
@@ -121,6 +127,10 @@ impl Fetch {
     /// The pieces, in order.
     pub fn into_pieces(mut self) -> Vec<Bytes> {
         if !self.copied.is_empty() {
+            // What grew by doubling may be half empty, and waits for a slow reader.
+            if self.copied.capacity() - self.copied.len() > SPARE_BYTES_MAX {
+                self.copied.shrink_to_fit();
+            }
             self.pieces.push(self.copied.into());
         }
         self.pieces

@@ -27,10 +27,8 @@ pub(super) fn decode(
             b"extFields" if !reader.null() => {
                 reader.object(scratch, |reader, scratch, key| {
                     if let Some(value) = reader.scalar(scratch)? {
-                        if scratch.fields.len() == FIELDS_MAX {
-                            return Err(reader.error("too many ext fields"));
-                        }
-                        scratch.fields.push((key, value));
+                        reader.push_field(scratch, key, value)?;
+                        reader.letter_fields(scratch)?;
                     }
                     Ok(())
                 })?;
@@ -137,6 +135,30 @@ impl<'a> Reader<'a> {
         }
     }
 
+    fn push_field(&self, scratch: &mut Scratch, key: Span, value: Span) -> Result<(), HeaderError> {
+        if scratch.fields.len() == FIELDS_MAX {
+            return Err(self.error("too many ext fields"));
+        }
+        scratch.fields.push((key, value));
+        Ok(())
+    }
+
+    /// Takes as many ext fields as have the form of a send's: `,"a":"value"`, a name
+    /// of one letter and no white space. Leaves the rest to the general way.
+    fn letter_fields(&mut self, scratch: &mut Scratch) -> Result<(), HeaderError> {
+        while let Some(&[b',', b'"', name, b'"', b':', b'"']) = self.bytes.get(self.at..self.at + 6)
+        {
+            if matches!(name, b'"' | b'\\') {
+                return Ok(());
+            }
+            let key = self.span(self.at + 2, self.at + 3);
+            self.at += 5;
+            let value = self.string(scratch)?;
+            self.push_field(scratch, key, value)?;
+        }
+        Ok(())
+    }
+
     /// A string, number or boolean as text; `None` for `null`.
     fn scalar(&mut self, scratch: &mut Scratch) -> Result<Option<Span>, HeaderError> {
         match self.peek()? {
@@ -170,8 +192,11 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// A number, quoted or not; `null` is 0.
     fn integer(&mut self) -> Result<i32, HeaderError> {
-        self.white();
+        if self.null() {
+            return Ok(0);
+        }
         let start = self.at;
         let quoted = self.bytes.get(start) == Some(&b'"');
         self.at += usize::from(quoted);

@@ -31,6 +31,7 @@ fn settings() -> StoreSettings {
         cache_bytes: 0,
         ack: AckLevel::Written,
         flush_interval_ms: 10,
+        after_crash: true,
         delays: DelayTable(vec![1000, 5000]),
     }
 }

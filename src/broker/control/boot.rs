@@ -6,9 +6,6 @@ use super::settings::ControlSettings;
 use crate::wire::body::topic::{TopicConfig, perm};
 use crate::wire::names;
 
-/// Queues of [`names::SCHEDULE_TOPIC`], one for each delay level.
-pub const SCHEDULE_QUEUES: i32 = 18;
-
 const READ_WRITE: i32 = perm::READ | perm::WRITE;
 
 /// Consumer groups that every broker has.
@@ -52,7 +49,7 @@ pub fn topics(settings: &ControlSettings) -> Vec<TopicConfig> {
         topic(cluster, 16, inherit(settings.cluster_topic)),
         topic(broker, 1, inherit(settings.broker_topic)),
         topic(names::OFFSET_MOVED_TOPIC, 1, READ_WRITE),
-        topic(names::SCHEDULE_TOPIC, SCHEDULE_QUEUES, READ_WRITE),
+        topic(names::SCHEDULE_TOPIC, settings.delay_levels, READ_WRITE),
         topic(&reply, 1, READ_WRITE),
         topic(&revive, settings.revive_queue_nums, READ_WRITE),
         topic(&members, 1, perm::INHERIT),

@@ -34,6 +34,9 @@ pub struct ControlSettings {
     pub notify_consumers: bool,
     /// `channelExpiredTimeout`: a client that is silent for longer is no member, in ms.
     pub client_expiry_ms: u64,
+    /// Delay levels of `messageDelayLevel`, each with a queue of the schedule topic;
+    /// at least RocketMQ's 18.
+    pub delay_levels: i32,
     /// When this process began to serve, in ms since 1970.
     pub boot_ms: u64,
 }
@@ -56,6 +59,7 @@ impl Default for ControlSettings {
             property_filter: false,
             notify_consumers: true,
             client_expiry_ms: 120_000,
+            delay_levels: 18,
             boot_ms: 0,
         }
     }

@@ -43,6 +43,7 @@ fn settings(ack: AckLevel) -> StoreSettings {
         cache_bytes: 0,
         ack,
         flush_interval_ms: 30,
+        after_crash: true,
         delays: DelayTable(vec![1000, 5000, 10_000]),
     }
 }
