@@ -40,6 +40,9 @@ use lane::Outbox;
 /// Longest turn that is not worth a word.
 pub const TURN_MAX: Duration = Duration::from_millis(10);
 
+/// Least time between two lines about long turns.
+const LONG_TURN_LINE: Duration = Duration::from_secs(1);
+
 /// Longest time that an answer waits for those of other shards.
 pub const HOLD_MAX: Duration = Duration::from_millis(1);
 
@@ -93,6 +96,7 @@ pub struct Shard<M> {
     /// Connections of the whole process.
     open: Arc<AtomicUsize>,
     long_turns: Cell<u64>,
+    long_turn_told: Cell<Option<std::time::Instant>>,
     bad_frames: Cell<u64>,
     stopping: Cell<bool>,
 }
@@ -117,6 +121,7 @@ impl<M: Send + 'static> Shard<M> {
             limits,
             open,
             long_turns: Cell::new(0),
+            long_turn_told: Cell::new(None),
             bad_frames: Cell::new(0),
             stopping: Cell::new(false),
         });
@@ -245,13 +250,23 @@ impl<M: Send + 'static> Shard<M> {
     pub fn end_turn(&self, began: std::time::Instant, cause: &str) {
         let took = began.elapsed();
         if took > TURN_MAX {
-            self.long_turns.set(self.long_turns.get() + 1);
+            let total = self.long_turns.get() + 1;
+            self.long_turns.set(total);
+            // One line a second: a shard that is starved has many.
+            if self
+                .long_turn_told
+                .get()
+                .is_some_and(|told| told.elapsed() < LONG_TURN_LINE)
+            {
+                return;
+            }
+            self.long_turn_told.set(Some(std::time::Instant::now()));
             tracing::warn!(
                 shard = %self.id,
                 millis = took.as_millis() as u64,
                 limit_millis = TURN_MAX.as_millis() as u64,
                 cause,
-                total = self.long_turns.get(),
+                total,
                 "long turn"
             );
         }
