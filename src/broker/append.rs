@@ -4,10 +4,11 @@ use super::message::{AppendJob, Message, ReplyTo, Sent};
 use super::reply::{SendReply, write_send_reply};
 use super::{BrokerShard, count, now_ms};
 use crate::shard::LaneKind;
-use crate::store::{Appended, NewRecord, NoRoom, SCHEDULE_TOPIC};
+use crate::store::{Appended, NewRecord, NoRoom};
 use crate::wire::batch;
 use crate::wire::codes::response;
 use crate::wire::message::body_crc;
+use crate::wire::names::SCHEDULE_TOPIC;
 use crate::wire::properties::PROPERTIES_BYTES_MAX;
 
 /// The log has no room now: the request waits, and is handed over again.

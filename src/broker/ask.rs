@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures_lite::future;
 
 use super::append::Refusal;
+use super::control::topics::{Topic, TopicError};
 use super::control::view::GroupView;
 use super::message::{Answer, AppendJob, AppendOutcome, Ask, Message};
 use super::peers::{CallError, QueueEntry, QueueInfo, StoreInfo};
@@ -420,6 +421,20 @@ impl BrokerShard {
         }
     }
 
+    /// The answer to who asked for a topic, given when everybody knows it.
+    async fn answer_topic(&self, made: Result<Topic, TopicError>) -> Answer {
+        match made {
+            Ok(made) => {
+                if made.changed {
+                    self.publish_topics(std::slice::from_ref(&made.config))
+                        .await;
+                }
+                Answer::Done
+            }
+            Err(error) => Answer::Refused(response::TOPIC_NOT_EXIST, error.to_string()),
+        }
+    }
+
     /// Answers what only the control shard knows.
     async fn answer_control(&self, ask: Ask) -> Answer {
         let Some(control) = &self.control else {
@@ -441,29 +456,11 @@ impl BrokerShard {
                     &settings,
                     now_ms(),
                 );
-                match made {
-                    Ok(made) => {
-                        if made.changed {
-                            self.publish_topics(std::slice::from_ref(&made.config))
-                                .await;
-                        }
-                        Answer::Done
-                    }
-                    Err(error) => Answer::Refused(response::TOPIC_NOT_EXIST, error.to_string()),
-                }
+                self.answer_topic(made).await
             }
             Ask::EnsureDerivedTopic(config) => {
                 let made = control.state.borrow_mut().topics.ensure(config, now_ms());
-                match made {
-                    Ok(made) => {
-                        if made.changed {
-                            self.publish_topics(std::slice::from_ref(&made.config))
-                                .await;
-                        }
-                        Answer::Done
-                    }
-                    Err(error) => Answer::Refused(response::TOPIC_NOT_EXIST, error.to_string()),
-                }
+                self.answer_topic(made).await
             }
             Ask::EnsureGroup(group) => {
                 let (view, effects) =

@@ -14,8 +14,9 @@ use futures_lite::future;
 use super::message::{Answer, AppendJob, AppendOutcome, Ask};
 use super::{BrokerShard, now_ms};
 use crate::shard::{LocalEvent, sleep};
-use crate::store::{Entry, SCHEDULE_TOPIC};
+use crate::store::Entry;
 use crate::wire::message::Record;
+use crate::wire::names::SCHEDULE_TOPIC;
 use crate::wire::properties::{self, name};
 
 /// Messages delivered together.

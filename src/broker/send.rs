@@ -7,13 +7,13 @@ use super::message::{AppendJob, Ask, ForwardedAppend, ReplyTo};
 use super::view::TopicEntry;
 use super::{BrokerShard, DEFERRED_MAX};
 use crate::shard::Flow;
-use crate::store::{SCHEDULE_TOPIC, delay_level};
+use crate::store::delay_level;
 use crate::wire::body::topic::{TopicConfig, TopicFilterType, perm};
 use crate::wire::codes::response;
 use crate::wire::frame::Frame;
 use crate::wire::header::Header;
 use crate::wire::message::{TOPIC_BYTES_MAX_V1, sys_flag};
-use crate::wire::names::{self, DLQ_PREFIX, RETRY_PREFIX};
+use crate::wire::names::{self, DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC};
 use crate::wire::properties::{self, PROPERTIES_BYTES_MAX, name};
 use crate::wire::send_header::SendHeader;
 
@@ -67,27 +67,19 @@ impl BrokerShard {
         frame: &Frame<'_>,
         send: &SendHeader<'_>,
     ) -> Check<Arc<TopicEntry>> {
-        if let Some(topic) = self.view.borrow().topic(send.topic) {
-            if names::is_closed_to_senders(send.topic) {
-                self.refuse(
-                    to,
-                    response::NO_PERMISSION,
-                    format!("topic {} is the broker's own", send.topic),
-                );
-                return Check::Answered;
-            }
-            return Check::Pass(topic.clone());
-        }
-        if let Err(error) = names::check_topic(send.topic) {
-            self.refuse(to, response::INVALID_PARAMETER, error.to_string());
-            return Check::Answered;
-        }
         if names::is_closed_to_senders(send.topic) {
             self.refuse(
                 to,
                 response::NO_PERMISSION,
                 format!("topic {} is the broker's own", send.topic),
             );
+            return Check::Answered;
+        }
+        if let Some(topic) = self.view.borrow().topic(send.topic) {
+            return Check::Pass(topic.clone());
+        }
+        if let Err(error) = names::check_topic(send.topic) {
+            self.refuse(to, response::INVALID_PARAMETER, error.to_string());
             return Check::Answered;
         }
         let ask = if send.topic.starts_with(RETRY_PREFIX) {

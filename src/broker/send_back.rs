@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use super::BrokerShard;
 use super::message::{AppendJob, AppendOutcome};
-use crate::store::SCHEDULE_TOPIC;
 use crate::wire::body::topic::{TopicConfig, perm};
 use crate::wire::codes::response;
 use crate::wire::command::{Request, Response};
 use crate::wire::ids;
 use crate::wire::message::Record;
-use crate::wire::names::{dlq_topic, retry_topic};
+use crate::wire::names::{SCHEDULE_TOPIC, dlq_topic, retry_topic};
 use crate::wire::properties::{self, PROPERTIES_BYTES_MAX, name};
 
 /// Version from which clients say how often consumption may fail (`V3_4_9`).

@@ -29,11 +29,12 @@ use crate::shard::{
     sleep, spawn, spawn_executor,
 };
 use crate::store::{
-    AckLevel, DelayTable, RecoveryReport, SCHEDULE_TOPIC, StoreHandle, StoreLayout, StoreLock,
-    StoreSettings, run_background,
+    AckLevel, DelayTable, RecoveryReport, StoreHandle, StoreLayout, StoreLock, StoreSettings,
+    run_background,
 };
 use crate::wire::body::offset::DelayOffsets;
 use crate::wire::body::topic::{DataVersion, TopicConfig, perm};
+use crate::wire::names::SCHEDULE_TOPIC;
 use crate::wire::properties::{self, name};
 
 /// Bytes of log blocks that a shard caches for lagging readers.

@@ -147,10 +147,6 @@ impl Conns {
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Conn> {
         self.slots.iter_mut().filter_map(|(_, conn)| conn.as_mut())
     }
-
-    pub fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
-    }
 }
 
 impl<M: Send + 'static> Shard<M> {

@@ -21,8 +21,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use bytes::Bytes;
-
 pub use crate::local_event::LocalEvent;
 pub use crate::store::ShardId;
 pub use conn::ConnLimits;
@@ -205,11 +203,6 @@ impl<M: Send + 'static> Shard<M> {
         }
     }
 
-    /// Appends one encoded frame; see [`Shard::write`].
-    pub fn write_bytes(&self, conn: ConnId, bytes: Bytes) -> bool {
-        self.write(conn, |out| out.push(bytes))
-    }
-
     /// Whether so many answers of a connection wait to be written that its peer
     /// gets no more for now.
     pub fn is_full(&self, conn: ConnId) -> bool {
@@ -234,16 +227,6 @@ impl<M: Send + 'static> Shard<M> {
     /// Takes no new connections, but goes on with those that are there.
     pub fn stop_accepting(&self) {
         self.stopping.set(true);
-    }
-
-    /// Number of connections of this shard.
-    pub fn connections(&self) -> usize {
-        self.conns.borrow().len()
-    }
-
-    /// Number of turns longer than [`TURN_MAX`] since the start.
-    pub fn long_turns(&self) -> u64 {
-        self.long_turns.get()
     }
 
     /// Counts a turn that began at `began` if it was long, with its cause.

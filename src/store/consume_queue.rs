@@ -125,13 +125,6 @@ impl Queue {
         self.visible = self.visible.min(next);
         self.on_file = self.on_file.min(next);
     }
-
-    /// Gives up the memory of a queue that nothing is appended to.
-    pub fn shrink(&mut self) {
-        if self.on_file == self.next {
-            self.recent = VecDeque::new();
-        }
-    }
 }
 
 /// All queues of one shard.

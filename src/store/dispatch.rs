@@ -3,10 +3,8 @@
 
 use crate::wire::java_hash::java_hash;
 use crate::wire::message::sys_flag;
+use crate::wire::names::SCHEDULE_TOPIC;
 use crate::wire::properties::{self, name};
-
-/// Topic whose queues hold delayed messages, one a delay level.
-pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
 
 /// Delay of each level in ms; level 1 is the first.
 #[derive(Clone, Debug, PartialEq, Eq)]

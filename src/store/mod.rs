@@ -33,7 +33,7 @@ mod tests;
 
 pub use commit_log::NoRoom;
 pub use consume_queue::{Entry, QueueIndex};
-pub use dispatch::{DelayTable, SCHEDULE_TOPIC, delay_level};
+pub use dispatch::{DelayTable, delay_level};
 pub use flush::{StoreHandle, run_background};
 pub use json_file::{LoadedFrom, load_json, save_json};
 pub use layout::StoreLayout;

@@ -368,12 +368,6 @@ impl ShardStore {
         }
     }
 
-    /// Has a queue named by the next [`ShardStore::take_arrivals`] again.
-    pub fn arrive_again(&mut self, index: QueueIndex) {
-        let next = self.queues.get(index).visible;
-        self.show(index, next);
-    }
-
     /// Whether enough has gathered for a write.
     pub(super) fn is_gathered(&self) -> bool {
         self.settings.ack == AckLevel::Durable
