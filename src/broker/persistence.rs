@@ -9,7 +9,7 @@ use super::control::offsets::OffsetSnapshot;
 use super::message::{Answer, Ask};
 use super::{BrokerShard, now_ms};
 use crate::shard::{LocalEvent, blocking};
-use crate::store::{LoadedFrom, StoreLayout, load_json, save_json};
+use crate::store::{Disk, LoadedFrom, StoreLayout, load_json, save_json};
 use crate::wire::body::offset::DelayOffsets;
 use crate::wire::body::topic::DataVersion;
 
@@ -70,7 +70,7 @@ pub(super) fn load<T>(
     parse: impl FnMut(&[u8]) -> Result<T, String>,
 ) -> Result<Option<T>, String> {
     let path = layout.config_file(name);
-    match load_json(&path, parse)? {
+    match load_json(&Disk, &path, parse)? {
         Some((value, LoadedFrom::File)) => Ok(Some(value)),
         Some((value, LoadedFrom::Backup)) => {
             tracing::warn!(path = %path.display(), "missing or damaged; its backup (.bak) was taken");
@@ -84,7 +84,7 @@ pub(super) fn load<T>(
 
 /// Writes a file; `false` where that failed, which the caller remembers.
 async fn save(path: PathBuf, bytes: Vec<u8>) -> bool {
-    let saved: io::Result<()> = blocking(move || save_json(&path, &bytes)).await;
+    let saved: io::Result<()> = blocking(move || save_json(&Disk, &path, &bytes)).await;
     if let Err(error) = &saved {
         tracing::error!(%error, "a configuration file was not written; it is tried again");
     }

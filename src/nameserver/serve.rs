@@ -15,7 +15,7 @@ use crate::shard::{
     ConnId, ConnLimits, Flow, LocalEvent, Service, Shard, ShardId, bind, blocking, mesh, serve,
     sleep, spawn, spawn_executor,
 };
-use crate::store::{load_json, save_json};
+use crate::store::{Disk, load_json, save_json};
 use crate::wire::command::Request;
 use crate::wire::frame::Frame;
 use crate::wire::header::{Header, Scratch};
@@ -67,7 +67,7 @@ pub fn start(options: NameserverOptions) -> Result<(), String> {
             .map_err(|error| format!("{}: {error}", options.dir.join(CONFIG_FILE).display()))?;
     }
     let mut state = Nameserver::new(config, now_ms());
-    load_json(&options.dir.join(KV_FILE), |bytes| {
+    load_json(&Disk, &options.dir.join(KV_FILE), |bytes| {
         state.load_kv(bytes).map_err(|error| error.to_string())
     })?;
     let (ready_in, ready) = flume::bounded(1);
@@ -199,7 +199,7 @@ impl NameserverShard {
             let files = self.state.borrow_mut().take_dirty();
             for (name, bytes) in files {
                 let path = dir.join(name);
-                if let Err(error) = blocking(move || save_json(&path, &bytes)).await {
+                if let Err(error) = blocking(move || save_json(&Disk, &path, &bytes)).await {
                     tracing::error!(%error, "a file of the nameserver was not written");
                 }
             }

@@ -11,18 +11,22 @@
 //! | 2080 | u64 | position up to which they were synced |
 //! | 2088 | u64 | entries in front of the first position |
 //! | 2096 | u64 | entries in front of the second |
-//! | 2104 | u32 | CRC-32 of bytes 2048..2104 |
+//! | 2104 | u64 | position up to which the device has promised the log |
+//! | 2112 | i64 | the timestamp of the first 40 bytes: another one is another broker's |
+//! | 2120 | u32 | CRC-32 of bytes 2048..2120 |
 
-use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::layout::sync_dir;
+use super::edge::{Files, Mode};
 
 const FILE_BYTES: usize = 4096;
 const AT_OWN: usize = 2048;
-const OWN_BYTES: usize = 56;
+const OWN_BYTES: usize = 72;
+
+/// What RocketMQ's timestamps may be ahead of what they vouch for, ms.
+/// (`StoreCheckpoint.getMinTimestamp`)
+const FOREIGN_SLACK_MS: i64 = 3000;
 const MAGIC: &[u8; 8] = b"RINGMQCP";
 
 /// A position of the log and the entries that queue files hold for it: a queue
@@ -35,15 +39,110 @@ pub struct Vouched {
     pub entries: u64,
 }
 
-/// How far the files derived from the log reach.
+/// How far the log and the files derived from it reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checkpoint {
     /// What queue files hold as long as the machine does not lose power.
     pub written: Vouched,
     /// What they hold whatever happens.
     pub synced: Vouched,
+    /// Position up to which the device has promised the log.
+    pub durable: u64,
     /// Store time of the newest message on the device, ms since 1970.
     pub message_timestamp: i64,
+}
+
+/// What a checkpoint file says. Nothing in it is believed that is not whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stored {
+    own: Option<(Checkpoint, [u8; 16])>,
+    foreign: Option<i64>,
+}
+
+impl Stored {
+    /// Reads the file at `path`; a missing or damaged one says nothing.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn load(files: &dyn Files, path: &Path) -> io::Result<Stored> {
+        let bytes = files.read_if_there(path)?.unwrap_or_default();
+        let own = own_part(&bytes);
+        let time = |at: usize| -> Option<i64> {
+            Some(i64::from_be_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+        };
+        let foreign = match (time(0), time(8)) {
+            (Some(log), Some(queues)) if log > 0 && queues > 0 => {
+                let ours = own.is_some_and(|(own, _)| {
+                    own.message_timestamp == log && own.message_timestamp == queues
+                });
+                (!ours).then_some(log.min(queues) - FOREIGN_SLACK_MS)
+            }
+            _ => None,
+        };
+        Ok(Stored { own, foreign })
+    }
+
+    /// What queue files hold after a restart in boot `boot_id`. `proven` is the
+    /// position up to which this boot's log is known to be whole: what was written,
+    /// but not synced, counts only below it.
+    pub fn vouched(&self, boot_id: &[u8; 16], proven: u64) -> Vouched {
+        match self.own {
+            Some((own, boot)) if boot == *boot_id && own.written.position <= proven => own.written,
+            Some((own, _)) => own.synced,
+            None => Vouched::default(),
+        }
+    }
+
+    /// What queue files hold whatever happened.
+    pub fn synced(&self) -> Vouched {
+        self.own.map_or(Vouched::default(), |(own, _)| own.synced)
+    }
+
+    /// Position up to which the device had promised the log, at least.
+    pub fn durable(&self) -> u64 {
+        self.own.map_or(0, |(own, _)| own.durable)
+    }
+
+    /// Where another broker wrote the file last: store time up to which its queue
+    /// files hold everything, ms since 1970.
+    pub fn foreign(&self) -> Option<i64> {
+        self.foreign
+    }
+
+    /// Whether the file speaks of a log longer than `end`.
+    pub fn is_beyond(&self, end: u64) -> bool {
+        self.own.is_some_and(|(own, _)| {
+            own.written
+                .position
+                .max(own.synced.position)
+                .max(own.durable)
+                > end
+        })
+    }
+}
+
+fn own_part(bytes: &[u8]) -> Option<(Checkpoint, [u8; 16])> {
+    let own = bytes.get(AT_OWN..AT_OWN + OWN_BYTES + 4)?;
+    let number = |at: usize| -> Option<u64> {
+        Some(u64::from_be_bytes(own.get(at..at + 8)?.try_into().ok()?))
+    };
+    let crc = u32::from_be_bytes(own[OWN_BYTES..].try_into().ok()?);
+    if !own.starts_with(MAGIC) || crc != crc32fast::hash(&own[..OWN_BYTES]) {
+        return None;
+    }
+    let checkpoint = Checkpoint {
+        written: Vouched {
+            position: number(24)?,
+            entries: number(40)?,
+        },
+        synced: Vouched {
+            position: number(32)?,
+            entries: number(48)?,
+        },
+        durable: number(56)?,
+        message_timestamp: number(64)? as i64,
+    };
+    Some((checkpoint, own[8..24].try_into().ok()?))
 }
 
 impl Checkpoint {
@@ -55,121 +154,51 @@ impl Checkpoint {
         let own = &mut bytes[AT_OWN..];
         own[..8].copy_from_slice(MAGIC);
         own[8..24].copy_from_slice(boot_id);
-        let (written, synced) = (self.written, self.synced);
-        own[24..32].copy_from_slice(&written.position.to_be_bytes());
-        own[32..40].copy_from_slice(&synced.position.to_be_bytes());
-        own[40..48].copy_from_slice(&written.entries.to_be_bytes());
-        own[48..56].copy_from_slice(&synced.entries.to_be_bytes());
+        let numbers = [
+            self.written.position,
+            self.synced.position,
+            self.written.entries,
+            self.synced.entries,
+            self.durable,
+            self.message_timestamp as u64,
+        ];
+        for (slot, number) in own[24..].chunks_exact_mut(8).zip(numbers) {
+            slot.copy_from_slice(&number.to_be_bytes());
+        }
         let crc = crc32fast::hash(&own[..OWN_BYTES]);
         own[OWN_BYTES..OWN_BYTES + 4].copy_from_slice(&crc.to_be_bytes());
         bytes
-    }
-
-    fn from_bytes(bytes: &[u8]) -> Option<(Checkpoint, [u8; 16])> {
-        let own = bytes.get(AT_OWN..AT_OWN + OWN_BYTES + 4)?;
-        let number = |at: usize| -> Option<u64> {
-            Some(u64::from_be_bytes(own.get(at..at + 8)?.try_into().ok()?))
-        };
-        let crc = u32::from_be_bytes(own[OWN_BYTES..].try_into().ok()?);
-        if !own.starts_with(MAGIC) || crc != crc32fast::hash(&own[..OWN_BYTES]) {
-            return None;
-        }
-        let checkpoint = Checkpoint {
-            written: Vouched {
-                position: number(24)?,
-                entries: number(40)?,
-            },
-            synced: Vouched {
-                position: number(32)?,
-                entries: number(48)?,
-            },
-            message_timestamp: i64::from_be_bytes(bytes[..8].try_into().ok()?),
-        };
-        Some((checkpoint, own[8..24].try_into().ok()?))
-    }
-
-    /// What queue files hold after a restart in boot `boot_id`; nothing without a
-    /// usable file. `proven` is the position up to which this boot's log is
-    /// known to be whole: what was written, but not synced, counts only below it.
-    ///
-    /// # Errors
-    /// Those of reading; a missing or damaged file is not an error.
-    pub fn load(path: &Path, boot_id: &[u8; 16], proven: u64) -> io::Result<Vouched> {
-        let bytes = match std::fs::read(path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vouched::default()),
-            Err(error) => return Err(error),
-        };
-        Ok(match Checkpoint::from_bytes(&bytes) {
-            Some((checkpoint, boot))
-                if boot == *boot_id && checkpoint.written.position <= proven =>
-            {
-                checkpoint.written
-            }
-            Some((checkpoint, _)) => checkpoint.synced,
-            None => Vouched::default(),
-        })
-    }
-
-    /// What the file at `path` promises whatever happens.
-    ///
-    /// # Errors
-    /// Those of reading; a missing or damaged file is not an error.
-    pub fn load_synced(path: &Path) -> io::Result<Vouched> {
-        const NO_BOOT: [u8; 16] = [0; 16];
-        Checkpoint::load(path, &NO_BOOT, 0)
-    }
-
-    /// Forgets a checkpoint that speaks of a log longer than this one: it would be
-    /// taken for true when the log has grown as long again.
-    ///
-    /// # Errors
-    /// Those of the file system.
-    pub fn refuse_beyond(path: &Path, end: u64) -> io::Result<()> {
-        let bytes = match std::fs::read(path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        let beyond = Checkpoint::from_bytes(&bytes).is_some_and(|(checkpoint, _)| {
-            checkpoint.written.position.max(checkpoint.synced.position) > end
-        });
-        if beyond {
-            std::fs::remove_file(path)?;
-            sync_dir(path.parent().unwrap_or(Path::new(".")))?;
-        }
-        Ok(())
     }
 
     /// Writes the checkpoint; `sync` makes it durable.
     ///
     /// # Errors
     /// Those of the file system, with the path in the text.
-    pub fn save(self, path: &Path, boot_id: &[u8; 16], sync: bool) -> io::Result<()> {
-        let save = || -> io::Result<()> {
-            let file = OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(path)?;
-            file.write_all_at(&self.to_bytes(boot_id), 0)?;
-            if sync { file.sync_all() } else { Ok(()) }
-        };
-        save().map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+    pub fn save(
+        self,
+        files: &dyn Files,
+        path: &Path,
+        boot_id: &[u8; 16],
+        sync: bool,
+    ) -> io::Result<()> {
+        let file = files.open(path, Mode::Create)?;
+        file.write_at(&self.to_bytes(boot_id), 0)?;
+        if sync { file.sync() } else { Ok(()) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::edge::Disk;
 
     #[test]
     fn what_was_not_synced_counts_only_in_the_same_boot() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("checkpoint");
         let (boot, other) = ([1; 16], [2; 16]);
-        let load = |boot, proven| Checkpoint::load(&path, boot, proven).unwrap();
-        assert_eq!(load(&boot, 900), Vouched::default());
+        let load = || Stored::load(&Disk, &path).unwrap();
+        assert_eq!(load(), Stored::default());
         let vouched = |position| Vouched {
             position,
             entries: position / 10,
@@ -177,21 +206,29 @@ mod tests {
         let checkpoint = Checkpoint {
             written: vouched(900),
             synced: vouched(700),
+            durable: 800,
             message_timestamp: 5,
         };
-        checkpoint.save(&path, &boot, true).unwrap();
-        assert_eq!(load(&boot, 900), vouched(900));
-        assert_eq!(load(&boot, 899), vouched(700));
-        assert_eq!(load(&other, 900), vouched(700));
-        Checkpoint::refuse_beyond(&path, 900).unwrap();
-        let mut bytes = std::fs::read(&path).unwrap();
+        checkpoint.save(&Disk, &path, &boot, true).unwrap();
+        assert_eq!(load().vouched(&boot, 900), vouched(900));
+        assert_eq!(load().vouched(&boot, 899), vouched(700));
+        assert_eq!(load().vouched(&other, 900), vouched(700));
+        assert_eq!((load().durable(), load().foreign()), (800, None));
+        assert!(load().is_beyond(899) && !load().is_beyond(900));
+        let bytes = std::fs::read(&path).unwrap();
         assert_eq!(bytes.len(), FILE_BYTES);
-        Checkpoint::refuse_beyond(&path, 899).unwrap();
-        assert!(!path.exists());
-        bytes[AT_OWN + 30] ^= 1;
-        std::fs::write(&path, bytes).unwrap();
-        assert_eq!(load(&boot, 900), Vouched::default());
+        let mut damaged = bytes.clone();
+        damaged[AT_OWN + 30] ^= 1;
+        std::fs::write(&path, damaged).unwrap();
+        assert_eq!(load().vouched(&boot, 900), Vouched::default());
         std::fs::write(&path, b"short").unwrap();
-        assert_eq!(load(&boot, 900), Vouched::default());
+        assert_eq!(load(), Stored::default());
+        // Another broker wrote its times into the file.
+        let mut taken = bytes;
+        taken[..8].copy_from_slice(&90_000i64.to_be_bytes());
+        taken[8..16].copy_from_slice(&80_000i64.to_be_bytes());
+        std::fs::write(&path, taken).unwrap();
+        assert_eq!(load().foreign(), Some(77_000));
+        assert_eq!(load().synced(), vouched(700));
     }
 }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Range;
 
 use super::tail::Tail;
-use super::{BLOCK_BYTES, POSITION_BITS, ShardId};
+use super::{BLOCK_BYTES, POSITION_BITS, ShardId, align_down};
 use crate::wire::message::{BLANK_BYTES, MAGIC_BLANK};
 
 /// Why nothing can be appended now.
@@ -265,6 +265,7 @@ impl CommitLog {
     pub fn set_durable(&mut self, position: u64) {
         debug_assert!((self.durable..=self.flushed).contains(&position));
         self.durable = position;
+        self.tail.set_durable(position);
     }
 
     /// A segment file that ends at `end` is there.
@@ -305,9 +306,4 @@ impl FlushPlan {
     pub fn buffer_len(&self) -> usize {
         (self.end - self.start).next_multiple_of(BLOCK_BYTES as u64) as usize
     }
-}
-
-/// `position` rounded down to a block.
-pub(super) fn align_down(position: u64) -> u64 {
-    position & !(BLOCK_BYTES as u64 - 1)
 }

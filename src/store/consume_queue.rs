@@ -21,6 +21,13 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// What RocketMQ writes where a queue offset has no message (any more).
+    pub const NOTHING: Entry = Entry {
+        physical: 0,
+        size: i32::MAX,
+        tags_code: 0,
+    };
+
     /// Reads an entry from its 20 bytes.
     pub fn from_bytes(bytes: &[u8]) -> Entry {
         let i64_at = |at: usize| {
@@ -42,6 +49,11 @@ impl Entry {
         bytes[8..12].copy_from_slice(&self.size.to_be_bytes());
         bytes[12..].copy_from_slice(&self.tags_code.to_be_bytes());
         bytes
+    }
+
+    /// Whether there is no message (any more) at its queue offset.
+    pub fn is_nothing(&self) -> bool {
+        self.size == i32::MAX
     }
 
     /// Whether this is an entry and not the zeros behind the last one.

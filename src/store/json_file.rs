@@ -3,11 +3,10 @@
 //! Written to a temporary file, synced, the old file kept as `.bak`, renamed,
 //! the folder synced. Whatever is found after a crash, one of the two is whole.
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use super::layout::sync_dir;
+use super::edge::{Files, Mode};
 
 /// Which file a configuration was read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +30,7 @@ fn backup_of(path: &Path) -> PathBuf {
 /// Text with both paths and what was wrong, when no whole file is there but a
 /// damaged one is: the caller must not write over it.
 pub fn load_json<T>(
+    files: &dyn Files,
     path: &Path,
     mut parse: impl FnMut(&[u8]) -> Result<T, String>,
 ) -> Result<Option<(T, LoadedFrom)>, String> {
@@ -39,7 +39,7 @@ pub fn load_json<T>(
         (path.to_owned(), LoadedFrom::File),
         (backup_of(path), LoadedFrom::Backup),
     ] {
-        match std::fs::read(&path) {
+        match files.read(&path) {
             Ok(bytes) if bytes.iter().all(u8::is_ascii_whitespace) => {
                 faults.push(format!("{}: empty", path.display()));
             }
@@ -48,7 +48,7 @@ pub fn load_json<T>(
                 Err(fault) => faults.push(format!("{}: {fault}", path.display())),
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => faults.push(format!("{}: {error}", path.display())),
+            Err(error) => faults.push(error.to_string()),
         }
     }
     if faults.is_empty() {
@@ -62,29 +62,27 @@ pub fn load_json<T>(
 ///
 /// # Errors
 /// Those of the file system, with the path in the text.
-pub fn save_json(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let save = || -> io::Result<()> {
-        let dir = path.parent().unwrap_or(Path::new("."));
-        std::fs::create_dir_all(dir)?;
-        let mut name = path.as_os_str().to_owned();
-        name.push(".tmp");
-        let temporary = PathBuf::from(name);
-        let mut file = File::create(&temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        match std::fs::rename(path, backup_of(path)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        std::fs::rename(&temporary, path)?;
-        sync_dir(dir)
-    };
-    save().map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+pub fn save_json(files: &dyn Files, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let dir = path.parent().unwrap_or(Path::new("."));
+    files.create_dir_all(dir)?;
+    let mut name = path.as_os_str().to_owned();
+    name.push(".tmp");
+    let temporary = PathBuf::from(name);
+    let file = files.open(&temporary, Mode::Empty)?;
+    file.write_at(bytes, 0)?;
+    file.sync()?;
+    match files.rename(path, &backup_of(path)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    files.rename(&temporary, path)?;
+    files.sync_dir(dir)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::edge::Disk;
 
     fn parse(bytes: &[u8]) -> Result<i64, String> {
         serde_json::from_slice(bytes).map_err(|error| error.to_string())
@@ -94,18 +92,27 @@ mod tests {
     fn a_damaged_file_falls_back_to_its_backup_and_is_never_taken_for_none() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config/topics.json");
-        assert_eq!(load_json(&path, parse), Ok(None));
-        save_json(&path, b"1").unwrap();
-        save_json(&path, b"2").unwrap();
-        assert_eq!(load_json(&path, parse), Ok(Some((2, LoadedFrom::File))));
+        assert_eq!(load_json(&Disk, &path, parse), Ok(None));
+        save_json(&Disk, &path, b"1").unwrap();
+        save_json(&Disk, &path, b"2").unwrap();
+        assert_eq!(
+            load_json(&Disk, &path, parse),
+            Ok(Some((2, LoadedFrom::File)))
+        );
         for damage in [&b""[..], b"  ", b"{", b"\0\0\0\0"] {
             std::fs::write(&path, damage).unwrap();
-            assert_eq!(load_json(&path, parse), Ok(Some((1, LoadedFrom::Backup))));
+            assert_eq!(
+                load_json(&Disk, &path, parse),
+                Ok(Some((1, LoadedFrom::Backup)))
+            );
         }
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(load_json(&path, parse), Ok(Some((1, LoadedFrom::Backup))));
+        assert_eq!(
+            load_json(&Disk, &path, parse),
+            Ok(Some((1, LoadedFrom::Backup)))
+        );
         std::fs::write(&path, b"[").unwrap();
         std::fs::write(backup_of(&path), b"]").unwrap();
-        assert!(load_json(&path, parse).is_err());
+        assert!(load_json(&Disk, &path, parse).is_err());
     }
 }

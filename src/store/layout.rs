@@ -98,8 +98,3 @@ pub(super) fn offset_of_name(name: &std::ffi::OsStr) -> Option<u64> {
         .then(|| name.parse().ok())
         .flatten()
 }
-
-/// Makes a change of a folder's entries durable.
-pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
-    std::fs::File::open(dir)?.sync_all()
-}

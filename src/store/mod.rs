@@ -4,28 +4,32 @@
 //! ```text
 //! append ─> commit_log (place) ─> tail (bytes outlive the process)
 //!                │                  └─> flush ─> segment files (the device promises)
-//!                └─> consume_queue (entry) ─> queue_files
+//!                └─> consume_queue (entry) ─> queue_writer ─> queue_files
 //! read   ─> consume_queue ─> tail, or blocks of segment files
 //! start  ─> recovery: tail into segments, log scanned from the checkpoint, queues made to match
 //! ```
 //!
 //! Decisions are synchronous and live on the shard's thread; bytes move in
-//! [`flush`], [`blocks`] and [`queue_files`]. This module knows no socket and
-//! no request.
+//! [`handle`], [`flush`] and [`queue_writer`], by way of [`edge`]. This module
+//! knows no socket and no request.
 
 mod blocks;
 mod checkpoint;
 mod commit_log;
 mod consume_queue;
 mod dispatch;
+mod edge;
 mod flush;
-mod io;
+mod handle;
 mod json_file;
 mod layout;
 mod lock;
 mod queue_files;
+mod queue_writer;
 mod recovery;
+mod scan;
 mod segment;
+mod segments;
 mod shard_store;
 mod tail;
 #[cfg(test)]
@@ -34,7 +38,8 @@ mod tests;
 pub use commit_log::NoRoom;
 pub use consume_queue::{Entry, QueueIndex};
 pub use dispatch::{DelayTable, delay_level};
-pub use flush::{StoreHandle, run_background};
+pub use edge::Disk;
+pub use handle::{StoreHandle, run_background};
 pub use json_file::{LoadedFrom, load_json, save_json};
 pub use layout::StoreLayout;
 pub use lock::{StoreLock, StoreLockError};
@@ -50,6 +55,11 @@ pub const BLOCK_BYTES: usize = 4096;
 
 /// Bits of a physical offset that count bytes of one log; the shard stands above them.
 pub const POSITION_BITS: u32 = 48;
+
+/// `position` rounded down to a block.
+fn align_down(position: u64) -> u64 {
+    position & !(BLOCK_BYTES as u64 - 1)
+}
 
 /// Number of a shard, from 0. Shard *k* owns log *k* of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -14,18 +14,20 @@
 //! | 32 | u64 | shard |
 //! | 40 | u64 | written: position up to which the ring has been filled |
 //! | 48 | u64 | flushed: position up to which the segments have the bytes |
+//! | 56 | u64 | durable: position up to which the device has promised them |
+//! | 64 | u64 | the complement of durable |
+//! | 72 | u64 | first position that this file ever held |
 //!
 //! What lies in `flushed .. written` is nowhere else. After a power loss (the
-//! boot id differs) the file proves nothing and is not used.
+//! boot id differs) the file proves nothing of it and is not used; that the device
+//! had promised the log up to `durable` stays true.
 
-use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use memmap2::MmapMut;
-
-use super::BLOCK_BYTES;
+use super::edge::{Files, SharedMap};
+use super::{BLOCK_BYTES, align_down};
 
 const MAGIC: &[u8; 8] = b"RINGTAIL";
 const AT_BOOT_ID: usize = 8;
@@ -33,21 +35,39 @@ const AT_CAPACITY: usize = 24;
 const AT_SHARD: usize = 32;
 const AT_WRITTEN: usize = 40;
 const AT_FLUSHED: usize = 48;
+const AT_DURABLE: usize = 56;
+const AT_COMPLEMENT: usize = 64;
+const AT_START: usize = 72;
 const HEADER_BYTES: usize = BLOCK_BYTES;
+
+/// Bytes in front of a survivor that are compared with the segments.
+const BEFORE_BYTES: u64 = 4096;
 
 /// A shard's mapped tail file. Lives on its shard's thread.
 pub struct Tail {
-    map: MmapMut,
+    map: SharedMap,
     capacity: usize,
 }
 
 /// What a tail file left by an earlier process proves to be in the log.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Survivor {
+    /// What the segments have in front of it, as far as the file holds it: a file
+    /// whose bytes differ is another log's.
+    pub before: Vec<u8>,
     /// Log position of the first byte.
     pub start: u64,
     /// The bytes from there on.
     pub bytes: Vec<u8>,
+}
+
+/// What a tail file left by an earlier process says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// Position up to which the device had promised the log, at least.
+    pub durable: u64,
+    /// What it proves to be in the log; nothing where it is of another boot.
+    pub survivor: Option<Survivor>,
 }
 
 impl Tail {
@@ -56,19 +76,15 @@ impl Tail {
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn create(path: &Path, capacity: usize, shard: u16, position: u64) -> io::Result<Tail> {
+    pub fn create(
+        files: &dyn Files,
+        path: &Path,
+        capacity: usize,
+        shard: u16,
+        position: u64,
+    ) -> io::Result<Tail> {
         assert!(capacity.is_power_of_two());
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(path)?;
-        let total = HEADER_BYTES + capacity;
-        allocate(&file, total as u64)?;
-        // SAFETY: the file was just made by us, is locked by the store's lock file
-        // against other brokers, and is never truncated while it is mapped.
-        let mut map = unsafe { MmapMut::map_mut(&file)? };
+        let mut map = files.map(path, HEADER_BYTES + capacity)?;
         // Every page is made now, so that no append waits for one.
         for page in map.chunks_mut(BLOCK_BYTES) {
             page[0] = 0;
@@ -76,30 +92,31 @@ impl Tail {
         let mut tail = Tail { map, capacity };
         // The numbers first: without the magic the file proves nothing, and it must
         // not do so with half of them.
+        tail.set_durable(position);
         tail.set_flushed(position);
         tail.set_written(position);
         let map = &mut tail.map;
-        map[AT_BOOT_ID..AT_BOOT_ID + 16].copy_from_slice(&boot_id()?);
+        map[AT_BOOT_ID..AT_BOOT_ID + 16].copy_from_slice(&files.boot_id()?);
         map[AT_CAPACITY..AT_CAPACITY + 8].copy_from_slice(&(capacity as u64).to_be_bytes());
         map[AT_SHARD..AT_SHARD + 8].copy_from_slice(&u64::from(shard).to_be_bytes());
+        let start = align_down(position);
+        map[AT_START..AT_START + 8].copy_from_slice(&start.to_be_bytes());
         fence(Ordering::SeqCst);
         map[..8].copy_from_slice(MAGIC);
         fence(Ordering::SeqCst);
         Ok(tail)
     }
 
-    /// Reads what an earlier process left at `path`. `None` where there is no
-    /// file, or one that proves nothing: of another boot, shard or layout.
+    /// Reads what an earlier process left at `path`: nothing where there is no
+    /// file, or one that is not a tail file of this shard.
     ///
     /// # Errors
     /// Those of reading; a missing or strange file is not an error.
-    pub fn survivor(path: &Path, shard: u16) -> io::Result<Option<Survivor>> {
-        let bytes = match std::fs::read(path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
+    pub fn left(files: &dyn Files, path: &Path, shard: u16) -> io::Result<Left> {
+        let Some(bytes) = files.read_if_there(path)? else {
+            return Ok(Left::default());
         };
-        Ok(survivor_in(&bytes, shard, &boot_id()?))
+        Ok(left_in(&bytes, shard, &files.boot_id()?).unwrap_or_default())
     }
 
     /// Size of the ring, in bytes.
@@ -143,63 +160,65 @@ impl Tail {
         self.counter(AT_FLUSHED)
             .store(position.to_be(), Ordering::Release);
     }
+
+    /// Publishes that the device has promised the log up to `position`.
+    pub fn set_durable(&self, position: u64) {
+        let (value, complement) = (self.counter(AT_DURABLE), self.counter(AT_COMPLEMENT));
+        value.store(position.to_be(), Ordering::Release);
+        complement.store(!position.to_be(), Ordering::Release);
+    }
 }
 
-fn survivor_in(file: &[u8], shard: u16, boot_id: &[u8; 16]) -> Option<Survivor> {
+fn left_in(file: &[u8], shard: u16, boot_id: &[u8; 16]) -> Option<Left> {
     let number = |at: usize| -> Option<u64> {
         Some(u64::from_be_bytes(file.get(at..at + 8)?.try_into().ok()?))
     };
     let ring = file.get(HEADER_BYTES..)?;
     let capacity = ring.len();
     let valid = file.starts_with(MAGIC)
-        && &file[AT_BOOT_ID..AT_BOOT_ID + 16] == boot_id
         && capacity.is_power_of_two()
         && number(AT_CAPACITY)? == capacity as u64
         && number(AT_SHARD)? == u64::from(shard);
-    let (written, flushed) = (number(AT_WRITTEN)?, number(AT_FLUSHED)?);
-    if !valid || flushed > written || written - flushed > capacity as u64 {
+    if !valid {
         return None;
     }
-    let len = (written - flushed) as usize;
-    let at = flushed as usize & (capacity - 1);
-    let first = len.min(capacity - at);
-    let mut bytes = ring[at..at + first].to_vec();
-    bytes.extend_from_slice(&ring[..len - first]);
-    Some(Survivor {
+    let durable = number(AT_DURABLE)?;
+    let mut left = Left {
+        durable: if number(AT_COMPLEMENT)? == !durable {
+            durable
+        } else {
+            0
+        },
+        survivor: None,
+    };
+    let (written, flushed) = (number(AT_WRITTEN)?, number(AT_FLUSHED)?);
+    let held = flushed <= written && written - flushed <= capacity as u64;
+    if !held || &file[AT_BOOT_ID..AT_BOOT_ID + 16] != boot_id {
+        return Some(left);
+    }
+    let run = |from: u64, to: u64| {
+        let (at, len) = (from as usize & (capacity - 1), (to - from) as usize);
+        let first = len.min(capacity - at);
+        let mut bytes = ring[at..at + first].to_vec();
+        bytes.extend_from_slice(&ring[..len - first]);
+        bytes
+    };
+    let oldest = written
+        .saturating_sub(capacity as u64)
+        .max(number(AT_START)?)
+        .max(flushed.saturating_sub(BEFORE_BYTES));
+    left.survivor = Some(Survivor {
+        before: run(oldest.min(flushed), flushed),
         start: flushed,
-        bytes,
-    })
-}
-
-/// Sets a file's size and reserves its blocks where the file system can.
-pub(super) fn allocate(file: &File, bytes: u64) -> io::Result<()> {
-    use std::os::fd::AsRawFd;
-    // SAFETY: a plain system call on a file descriptor that is open.
-    let result = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes as libc::off_t) };
-    if result == 0 {
-        return Ok(());
-    }
-    let error = io::Error::last_os_error();
-    match error.raw_os_error() {
-        Some(libc::EOPNOTSUPP | libc::ENOSYS) => file.set_len(bytes),
-        _ => Err(error),
-    }
-}
-
-/// The id of this boot of the machine.
-pub(super) fn boot_id() -> io::Result<[u8; 16]> {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-    let mut id = [0; 16];
-    let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(16)).collect();
-    for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = (pair[0] << 4 | pair[1]) as u8;
-    }
-    Ok(id)
+        bytes: run(flushed, written),
+    });
+    Some(left)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::edge::Disk;
     use proptest::prelude::*;
 
     const CAPACITY: usize = 64 * 1024;
@@ -213,7 +232,7 @@ mod tests {
         ) {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("tail");
-            let mut tail = Tail::create(&path, CAPACITY, 3, start).unwrap();
+            let mut tail = Tail::create(&Disk, &path, CAPACITY, 3, start).unwrap();
             let (mut written, mut flushed) = (start, start);
             let mut log = Vec::new();
             for piece in &pieces {
@@ -230,9 +249,15 @@ mod tests {
             }
             let expected = log[(flushed - start) as usize..].to_vec();
             drop(tail);
-            let survivor = Tail::survivor(&path, 3).unwrap();
-            prop_assert_eq!(survivor, Some(Survivor { start: flushed, bytes: expected }));
-            prop_assert_eq!(Tail::survivor(&path, 4).unwrap(), None);
+            let left = Tail::left(&Disk, &path, 3).unwrap();
+            prop_assert_eq!(left.durable, start);
+            let survivor = left.survivor.unwrap();
+            prop_assert_eq!((survivor.start, survivor.bytes), (flushed, expected));
+            // In front of the first piece nothing was written: zeros.
+            let mut before = vec![0; (start - align_down(start)) as usize];
+            before.extend_from_slice(&log[..(flushed - start) as usize]);
+            prop_assert!(before.ends_with(&survivor.before));
+            prop_assert_eq!(Tail::left(&Disk, &path, 4).unwrap(), Left::default());
         }
 
         #[test]
@@ -250,7 +275,7 @@ mod tests {
             if magic && bytes.len() >= 8 {
                 bytes[..8].copy_from_slice(MAGIC);
             }
-            let _ = survivor_in(&bytes, 0, &[0; 16]);
+            let _ = left_in(&bytes, 0, &[0; 16]);
         }
     }
 
@@ -258,15 +283,21 @@ mod tests {
     fn a_file_of_another_boot_proves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tail");
-        let mut tail = Tail::create(&path, CAPACITY, 0, 0).unwrap();
+        let mut tail = Tail::create(&Disk, &path, CAPACITY, 0, 0).unwrap();
         tail.write(0, b"bytes");
         tail.set_written(5);
+        tail.set_durable(3);
         drop(tail);
         let mut bytes = std::fs::read(&path).unwrap();
-        let boot = boot_id().unwrap();
-        assert!(survivor_in(&bytes, 0, &boot).is_some());
+        let boot = Disk.boot_id().unwrap();
+        assert!(left_in(&bytes, 0, &boot).unwrap().survivor.is_some());
         bytes[AT_BOOT_ID] ^= 1;
-        assert_eq!(survivor_in(&bytes, 0, &boot), None);
-        assert_eq!(Tail::survivor(&dir.path().join("none"), 0).unwrap(), None);
+        let left = left_in(&bytes, 0, &boot).unwrap();
+        // But what the device had promised it has.
+        assert_eq!((left.durable, left.survivor), (3, None));
+        bytes[AT_COMPLEMENT] ^= 1;
+        assert_eq!(left_in(&bytes, 0, &boot).unwrap().durable, 0);
+        let none = Tail::left(&Disk, &dir.path().join("none"), 0).unwrap();
+        assert_eq!(none, Left::default());
     }
 }

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use futures_lite::FutureExt;
 use glommio::{LocalExecutor, LocalExecutorBuilder, Placement};
 use ringmq::store::{
-    AckLevel, DelayTable, Entry, Fetch, NewRecord, ShardId, StoreHandle, StoreSettings, load_json,
-    run_background, save_json,
+    AckLevel, DelayTable, Disk, Entry, Fetch, NewRecord, ShardId, StoreHandle, StoreSettings,
+    load_json, run_background, save_json,
 };
 use ringmq::wire::body::json;
 use ringmq::wire::body::offset::ConsumerOffsets;
@@ -339,8 +339,8 @@ pub fn fuzz_config() {
         |bytes: &[u8]| json::parse::<ConsumerOffsets>(bytes).map_err(|error| error.to_string());
     cases("config", |dice, watch| {
         let good = dice.pick(&files).clone();
-        save_json(&path, &good).unwrap();
-        save_json(&path, &good).unwrap();
+        save_json(&Disk, &path, &good).unwrap();
+        save_json(&Disk, &path, &good).unwrap();
         let mut bad = good.clone();
         mutate(
             &mut bad,
@@ -358,7 +358,7 @@ pub fn fuzz_config() {
             if both {
                 fs::write(&backup, &bad).unwrap();
             }
-            match load_json(&path, parse) {
+            match load_json(&Disk, &path, parse) {
                 Ok(None) => panic!("a file is there and was taken for none"),
                 Ok(Some(_)) => {}
                 Err(_) => assert!(both, "the backup was whole"),

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::{Dice, TAIL_BYTES, config};
 use crate::store::commit_log::{CommitLog, NoRoom};
+use crate::store::edge::Disk;
 use crate::store::tail::Tail;
 use crate::store::{BLOCK_BYTES, ShardId};
 
@@ -41,7 +42,7 @@ proptest! {
     ) {
         let segment = segment_blocks * BLOCK_BYTES as u64;
         let dir = tempfile::tempdir().unwrap();
-        let tail = Tail::create(&dir.path().join("tail"), TAIL_BYTES, 0, start).unwrap();
+        let tail = Tail::create(&Disk, &dir.path().join("tail"), TAIL_BYTES, 0, start).unwrap();
         let mut dice = Dice::new(seed);
         let mut written = dice.bytes(start as usize);
         let mut device = written.clone();

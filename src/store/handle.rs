@@ -1,0 +1,314 @@
+//! A shard's store as its shard holds it, and what it loads for readers.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::blocks::CACHE_BLOCK_BYTES;
+use super::checkpoint::Vouched;
+use super::consume_queue::{Entry, QueueIndex};
+use super::edge::{Edge, Files, LogFile, LogMode, Patience, Ring};
+use super::flush::flush_log;
+use super::queue_files;
+use super::queue_writer::write_queues;
+use super::shard_store::{Missing, ShardStore, StoreSettings};
+use super::{OpenError, RecoveryReport, ShardId, recovery, segment};
+use crate::local_event::LocalEvent;
+
+/// Time between two rounds of queue writes.
+const QUEUE_WRITE_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Rounds of queue writes between two that are synced.
+const ROUNDS_PER_SYNC: u32 = 20;
+
+/// Segment files kept open for reading. At the bound all are closed.
+const READ_FILES_MAX: usize = 32;
+
+/// What the tasks of a store share.
+pub(super) struct Shared {
+    pub edge: Rc<dyn Edge>,
+    pub files: Arc<dyn Files>,
+    pub dir: PathBuf,
+    pub shard: ShardId,
+    pub state: RefCell<ShardStore>,
+    /// There is something to write, or enough has gathered.
+    pub work: LocalEvent,
+    /// A watermark moved, or room appeared.
+    pub progress: LocalEvent,
+    pub closing: Cell<bool>,
+    pub preparing: Cell<bool>,
+    /// What queue files hold, for a log that the device has yet to promise.
+    pub unpromised: Cell<Option<Vouched>>,
+    /// The newest of these that it has promised.
+    pub promised: Cell<Vouched>,
+    /// A round of queue writes is under way.
+    pub writing_queues: Cell<bool>,
+    read_files: RefCell<HashMap<u64, Rc<dyn LogFile>>>,
+    /// Blocks that are being read.
+    loading: RefCell<HashMap<u64, Rc<LocalEvent>>>,
+    /// Queue files written since the last sync.
+    pub touched: RefCell<HashSet<PathBuf>>,
+}
+
+/// A shard's store, shared by the tasks of its shard.
+#[derive(Clone)]
+pub struct StoreHandle {
+    shared: Rc<Shared>,
+}
+
+impl StoreHandle {
+    /// Opens the store in a shard's folder and makes it whole. Waits for the disk.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(
+        dir: &Path,
+        shard: ShardId,
+        settings: StoreSettings,
+    ) -> Result<(StoreHandle, RecoveryReport), OpenError> {
+        StoreHandle::open_on(Rc::new(Ring::default()), dir, shard, settings)
+    }
+
+    /// Opens the store behind another edge.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub(super) fn open_on(
+        edge: Rc<dyn Edge>,
+        dir: &Path,
+        shard: ShardId,
+        settings: StoreSettings,
+    ) -> Result<(StoreHandle, RecoveryReport), OpenError> {
+        let files = edge.files();
+        let opened = recovery::open(&*files, dir, shard, &settings)?;
+        let state = ShardStore::new(
+            opened.log,
+            opened.queues,
+            settings,
+            opened.message_timestamp,
+        );
+        let shared = Shared {
+            edge,
+            files,
+            dir: dir.to_owned(),
+            shard,
+            state: RefCell::new(state),
+            work: LocalEvent::default(),
+            progress: LocalEvent::default(),
+            closing: Cell::new(false),
+            preparing: Cell::new(false),
+            unpromised: Cell::default(),
+            promised: Cell::default(),
+            writing_queues: Cell::new(false),
+            read_files: RefCell::default(),
+            loading: RefCell::default(),
+            touched: RefCell::new(opened.touched),
+        };
+        let handle = StoreHandle {
+            shared: Rc::new(shared),
+        };
+        Ok((handle, opened.report))
+    }
+
+    /// Works on the state. Nothing may be awaited inside, and nothing is held after.
+    pub fn with<R>(&self, work: impl FnOnce(&mut ShardStore) -> R) -> R {
+        let mut state = self.shared.state.borrow_mut();
+        let was_clean = state.log.flushed() == state.log.written();
+        let was_gathered = state.is_gathered();
+        let result = work(&mut state);
+        let is_clean = state.log.flushed() == state.log.written();
+        if (was_clean && !is_clean) || (!was_gathered && state.is_gathered()) {
+            self.shared.work.notify();
+        }
+        result
+    }
+
+    /// Notified when a watermark moves or room appears.
+    pub fn progress(&self) -> &LocalEvent {
+        &self.shared.progress
+    }
+
+    /// Loads what a read was missing.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub async fn load(&self, missing: Missing) -> io::Result<()> {
+        match missing {
+            Missing::Entries { queue, first } => self.load_entries(queue, first).await,
+            Missing::Block { position } => self.load_block(position).await,
+        }
+    }
+
+    async fn load_entries(&self, queue: QueueIndex, first: u64) -> io::Result<()> {
+        let shared = &self.shared;
+        let (dir, file_bytes, count) = shared.state.borrow().chunk_source(&shared.dir, queue);
+        let read = move |files: &dyn Files, dir: &Path, patience| {
+            queue_files::read(files, dir, file_bytes, first, count, patience)
+        };
+        let cached = read(&*shared.files, &dir, Patience::Cached);
+        let entries: Vec<Entry> = match cached {
+            Ok(entries) if !entries.is_empty() => entries,
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+            _ => {
+                let files = shared.files.clone();
+                let waiting = move || read(&*files, &dir, Patience::Wait);
+                shared.edge.blocking(waiting).await?
+            }
+        };
+        if entries.is_empty() {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                format!("queue file has no entry {first}"),
+            ));
+        }
+        shared
+            .state
+            .borrow_mut()
+            .insert_chunk(queue, first, entries);
+        Ok(())
+    }
+
+    /// Loads a block once for all who want it at the same time; reads ahead for
+    /// who reads on.
+    async fn load_block(&self, position: u64) -> io::Result<()> {
+        let shared = &self.shared;
+        let loading = shared.loading.borrow().get(&position).cloned();
+        if let Some(loading) = loading {
+            loading.wait().await;
+            return Ok(());
+        }
+        let done = Rc::new(LocalEvent::default());
+        shared.loading.borrow_mut().insert(position, done.clone());
+        let loaded = self.read_block(position).await;
+        shared.loading.borrow_mut().remove(&position);
+        done.notify();
+        let next = position + CACHE_BLOCK_BYTES;
+        let reads_on = shared.state.borrow().reads_on(position, next);
+        if loaded.is_ok() && reads_on && !shared.loading.borrow().contains_key(&next) {
+            let me = self.clone();
+            shared.loading.borrow_mut().insert(next, Rc::default());
+            shared.edge.spawn(Box::pin(async move {
+                // Who needs it and does not find it says what is wrong.
+                let _ = me.read_block(next).await;
+                let done = me.shared.loading.borrow_mut().remove(&next);
+                done.inspect(|done| done.notify());
+            }));
+        }
+        loaded
+    }
+
+    async fn read_block(&self, position: u64) -> io::Result<()> {
+        let shared = &self.shared;
+        let (base, end) = {
+            let log = &shared.state.borrow().log;
+            let base = position - position % log.segment_bytes();
+            let end = log.flushed().min(base + log.segment_bytes());
+            (base, end.min(position + CACHE_BLOCK_BYTES))
+        };
+        if end <= position {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                format!("position {position} is not in the log"),
+            ));
+        }
+        let file = self.read_file(base).await?;
+        let len = (end - position) as usize;
+        let bytes = file.read(position - base, len).await?;
+        if bytes.len() < len {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                format!(
+                    "segment {base} ends at byte {}",
+                    position - base + bytes.len() as u64
+                ),
+            ));
+        }
+        shared.state.borrow_mut().insert_block(position, bytes);
+        Ok(())
+    }
+
+    async fn read_file(&self, base: u64) -> io::Result<Rc<dyn LogFile>> {
+        let shared = &self.shared;
+        if let Some(file) = shared.read_files.borrow().get(&base) {
+            return Ok(file.clone());
+        }
+        let path = segment::path(&shared.dir, shared.shard, base);
+        let file = shared.edge.open_log(&path, LogMode::Read).await?;
+        let mut files = shared.read_files.borrow_mut();
+        if files.len() >= READ_FILES_MAX {
+            files.clear();
+        }
+        files.insert(base, file.clone());
+        Ok(file)
+    }
+
+    /// Removes a topic's queues and their files.
+    pub async fn remove_topic(&self, topic: &str) {
+        let removed = self.with(|store| store.remove_topic(topic));
+        if removed.is_empty() {
+            return;
+        }
+        let dir = super::layout::consume_queue_root(&self.shared.dir).join(topic);
+        let (files, path) = (self.shared.files.clone(), dir.clone());
+        let remove = move || files.remove_dir_all(&path);
+        if let Err(error) = self.shared.edge.blocking(remove).await {
+            if error.kind() != io::ErrorKind::NotFound {
+                tracing::warn!(path = %dir.display(), %error, "queue files of a removed topic stay");
+            }
+        }
+        // A restart that read the log from before the removal would bring the topic back.
+        write_queues(&self.shared, true).await;
+    }
+
+    /// Writes everything, makes it durable and records that: a store closed like
+    /// this opens without reading its log. The caller appends nothing any more.
+    ///
+    /// # Errors
+    /// Text with the cause; what was acknowledged is safe as its level says.
+    pub async fn close(&self) -> io::Result<()> {
+        let shared = &self.shared;
+        shared.closing.set(true);
+        shared.state.borrow_mut().log.close();
+        shared.work.notify();
+        loop {
+            let (target, durable, failed) = {
+                let log = &shared.state.borrow().log;
+                let failed = log.failure().map(str::to_owned);
+                (log.written(), log.durable(), failed)
+            };
+            if let Some(why) = failed {
+                return Err(io::Error::other(why));
+            }
+            if durable == target {
+                break;
+            }
+            shared.progress.wait().await;
+        }
+        write_queues(shared, true).await;
+        Ok(())
+    }
+}
+
+/// Starts the tasks of a store on its loop. They run until the process ends; none
+/// is ever cancelled. Nothing may be read or appended before.
+pub async fn run_background(handle: &StoreHandle) {
+    let edge = &handle.shared.edge;
+    edge.settle(&handle.shared.dir.join("tail")).await;
+    let shared = handle.shared.clone();
+    edge.spawn(Box::pin(async move { flush_log(&shared).await }));
+    let shared = handle.shared.clone();
+    edge.spawn(Box::pin(async move {
+        let mut round = 0;
+        while !shared.closing.get() {
+            shared.edge.sleep(QUEUE_WRITE_INTERVAL).await;
+            round += 1;
+            if !shared.closing.get() {
+                write_queues(&shared, round % ROUNDS_PER_SYNC == 0).await;
+            }
+        }
+    }));
+}

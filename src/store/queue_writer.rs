@@ -1,0 +1,126 @@
+//! Entries to queue files, and the checkpoint that vouches for them.
+
+use std::collections::HashSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use super::checkpoint::{Checkpoint, Stored};
+use super::consume_queue::ENTRY_BYTES;
+use super::edge::Files;
+use super::handle::Shared;
+use super::queue_files::{self, WriteJob};
+use super::shard_store::StoreSettings;
+
+/// Bytes of queue entries written in one go, which bounds the memory of a round.
+const QUEUE_WRITE_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Writes new entries to the queue files, then the checkpoint. One round at a
+/// time: a checkpoint vouches for the entries that rounds before it have taken.
+pub(super) async fn write_queues(shared: &Rc<Shared>, sync: bool) {
+    while shared.writing_queues.replace(true) {
+        shared.progress.wait().await;
+    }
+    write_queues_alone(shared, sync).await;
+    shared.writing_queues.set(false);
+    shared.progress.notify();
+}
+
+async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) {
+    loop {
+        let (jobs, vouched, all) = shared
+            .state
+            .borrow_mut()
+            .take_queue_writes(&shared.dir, QUEUE_WRITE_BYTES_MAX);
+        let durable = shared.state.borrow().log.durable();
+        let promised = [Some(vouched), shared.unpromised.get()]
+            .into_iter()
+            .flatten()
+            .find(|vouched| vouched.position <= durable);
+        if let Some(promised) = promised {
+            shared.promised.set(promised);
+            shared.unpromised.set(None);
+        }
+        let checkpoint = Checkpoint {
+            written: vouched,
+            synced: shared.promised.get(),
+            durable,
+            message_timestamp: shared.state.borrow().message_timestamp(),
+        };
+        let (indexes, jobs): (Vec<_>, Vec<_>) = jobs.into_iter().unzip();
+        let settings = shared.state.borrow().settings().clone();
+        let dir = shared.dir.clone();
+        let mut touched = shared.touched.take();
+        let files = shared.files.clone();
+        let (done, touched, saved, whole) = shared
+            .edge
+            .blocking(move || {
+                let done = write_jobs(&*files, &jobs, &settings, &mut touched);
+                let whole = all && done.iter().all(Option::is_some);
+                let saved = if whole {
+                    save_checkpoint(&*files, &dir, checkpoint, sync.then_some(&mut touched))
+                } else {
+                    Ok(())
+                };
+                (done, touched, saved, whole)
+            })
+            .await;
+        shared.touched.borrow_mut().extend(touched);
+        if whole && shared.unpromised.get().is_none() {
+            shared.unpromised.set(Some(vouched));
+        }
+        if let Err(error) = saved {
+            tracing::warn!(%error, "checkpoint not written; a restart reads more of the log");
+        }
+        let mut state = shared.state.borrow_mut();
+        for (index, end) in indexes.into_iter().zip(done) {
+            state.queue_written(index, end);
+        }
+        if all {
+            return;
+        }
+    }
+}
+
+fn write_jobs(
+    files: &dyn Files,
+    jobs: &[WriteJob],
+    settings: &StoreSettings,
+    touched: &mut HashSet<PathBuf>,
+) -> Vec<Option<u64>> {
+    let mut done = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        match queue_files::write(files, job, settings.queue_file_bytes, touched) {
+            Ok(()) => done.push(Some(job.first + (job.bytes.len() / ENTRY_BYTES) as u64)),
+            Err(error) => {
+                tracing::warn!(%error, "queue entries not written; they stay in memory");
+                done.push(None);
+            }
+        }
+    }
+    done
+}
+
+/// Writes the checkpoint; with `sync`, after the named files were made durable.
+fn save_checkpoint(
+    files: &dyn Files,
+    dir: &Path,
+    mut checkpoint: Checkpoint,
+    sync: Option<&mut HashSet<PathBuf>>,
+) -> io::Result<()> {
+    let path = dir.join("checkpoint");
+    let boot = files.boot_id()?;
+    // What was synced before stays the promise.
+    let before = Stored::load(files, &path)?.synced();
+    if let Some(touched) = sync {
+        queue_files::sync(files, touched)?;
+        touched.clear();
+        if before.position > checkpoint.synced.position {
+            checkpoint.synced = before;
+        }
+        checkpoint.save(files, &path, &boot, true)
+    } else {
+        checkpoint.synced = before;
+        checkpoint.save(files, &path, &boot, false)
+    }
+}

@@ -1,0 +1,158 @@
+//! Reading a log again: every record is entered into its queue as an append does.
+
+use std::collections::HashSet;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::POSITION_BITS;
+use super::consume_queue::{ENTRY_BYTES, Entry, Queue, Queues};
+use super::dispatch::{is_queued, tags_code};
+use super::edge::Files;
+use super::queue_files::{self, QUEUES_PER_TOPIC_MAX, WriteJob};
+use super::recovery::RecoveryReport;
+use super::segments::{Found, MESSAGE_BYTES_MIN, Segments};
+use super::shard_store::StoreSettings;
+use crate::wire::message::Record;
+
+/// Entries of one queue that a recovery holds in memory before it writes them.
+const UNWRITTEN_MAX: u64 = 16 * 1024;
+
+/// What a scan works on.
+pub struct Scan<'a> {
+    pub files: &'a dyn Files,
+    pub dir: &'a Path,
+    pub settings: &'a StoreSettings,
+    pub queues: &'a mut Queues,
+    pub report: &'a mut RecoveryReport,
+    /// Store time of the newest message read, ms since 1970.
+    pub message_timestamp: i64,
+    /// Queue files written and not synced.
+    pub touched: HashSet<PathBuf>,
+}
+
+/// Where a scan ended.
+pub struct LogEnd {
+    /// Position behind the last record.
+    pub position: u64,
+    /// What is there, where it is not clear space.
+    pub fault: Option<String>,
+}
+
+impl Scan<'_> {
+    /// Reads the log from `from` to its end.
+    ///
+    /// # Errors
+    /// Those of reading the log and of writing queue files.
+    pub fn run(&mut self, segments: &Segments<'_>, from: u64) -> io::Result<LogEnd> {
+        let mut at = from;
+        while at < segments.end() {
+            let base = segments.base(at);
+            let mut reader = segments.reader(base)?;
+            loop {
+                match reader.at(at)? {
+                    Found::Record(record) => {
+                        self.enter(&record)?;
+                        at += record.bytes().len() as u64;
+                    }
+                    Found::SegmentEnd => break,
+                    Found::Clear => {
+                        return Ok(LogEnd {
+                            position: at,
+                            fault: None,
+                        });
+                    }
+                    Found::Damage(fault) => {
+                        return Ok(LogEnd {
+                            position: at,
+                            fault: Some(fault),
+                        });
+                    }
+                }
+            }
+            at = base + segments.bytes();
+        }
+        Ok(LogEnd {
+            position: at,
+            fault: None,
+        })
+    }
+
+    fn enter(&mut self, record: &Record<'_>) -> io::Result<()> {
+        self.message_timestamp = record.store_timestamp();
+        let Ok(topic) = std::str::from_utf8(record.topic()) else {
+            return Ok(());
+        };
+        let (queue_id, offset) = (record.queue_id(), record.queue_offset());
+        let Ok(offset) = u64::try_from(offset) else {
+            return Ok(());
+        };
+        if !is_queued(record.sys_flag()) || queue_id < 0 || !is_path_component(topic) {
+            return Ok(());
+        }
+        // A damaged header must not fill the disk with entries.
+        let position = record.physical_offset() as u64 & ((1 << POSITION_BITS) - 1);
+        if offset > position / MESSAGE_BYTES_MIN || queue_id >= QUEUES_PER_TOPIC_MAX {
+            return Ok(());
+        }
+        let index = match self.queues.find(topic, queue_id) {
+            Some(index) => index,
+            None => self.queues.insert(topic, queue_id, offset, offset),
+        };
+        let queue = self.queues.get_mut(index);
+        let file_bytes = self.settings.queue_file_bytes;
+        let queue_dir = queue_files::dir(self.dir, topic, queue_id);
+        if offset == 0 && queue.next > queue.min {
+            // The topic was removed and made anew.
+            if queue.on_file > 0 {
+                queue_files::truncate(self.files, &queue_dir, file_bytes, 0)?;
+            }
+            queue.cut(0);
+        }
+        if queue.next == queue.min {
+            // All that the queue had before is gone with its segments. Files hold
+            // entries from their first byte on.
+            let start = offset - offset % (file_bytes / ENTRY_BYTES as u64);
+            (queue.min, queue.next, queue.on_file) = (start, start, start);
+        }
+        if offset < queue.next {
+            return Ok(());
+        }
+        let (files, touched) = (self.files, &mut self.touched);
+        let mut write_some = |queue: &mut Queue| -> io::Result<()> {
+            if queue.next - queue.on_file <= UNWRITTEN_MAX {
+                return Ok(());
+            }
+            let (first, bytes) = queue.unwritten(UNWRITTEN_MAX as usize);
+            let job = WriteJob {
+                dir: queue_dir.clone(),
+                first,
+                bytes,
+            };
+            queue_files::write(files, &job, file_bytes, touched)?;
+            queue.written(first + UNWRITTEN_MAX);
+            Ok(())
+        };
+        while queue.next < offset {
+            queue.push(Entry::NOTHING);
+            write_some(queue)?;
+        }
+        queue.push(Entry {
+            physical: record.physical_offset(),
+            size: record.bytes().len() as i32,
+            tags_code: tags_code(
+                &self.settings.delays,
+                record.topic(),
+                record.properties(),
+                record.store_timestamp(),
+            ),
+        });
+        write_some(queue)?;
+        self.report.indexed += 1;
+        Ok(())
+    }
+}
+
+/// Whether a topic found in the log may name a folder.
+fn is_path_component(topic: &str) -> bool {
+    !topic.is_empty() && topic != "." && topic != ".." && !topic.contains(['/', '\0'])
+}
