@@ -21,6 +21,7 @@ mod disk;
 mod dispatch;
 mod long_poll;
 pub mod message;
+pub mod offline;
 pub mod peers;
 mod persistence;
 mod placement;

@@ -323,7 +323,7 @@ fn add_lost_topics(state: &mut Control, found: &FoundQueues) {
     }
 }
 
-fn store_settings(settings: &Settings, after_crash: bool) -> StoreSettings {
+pub(super) fn store_settings(settings: &Settings, after_crash: bool) -> StoreSettings {
     StoreSettings {
         segment_bytes: settings.mapped_file_size_commit_log,
         queue_file_bytes: settings.mapped_file_size_consume_queue,
@@ -333,6 +333,7 @@ fn store_settings(settings: &Settings, after_crash: bool) -> StoreSettings {
             FlushDiskType::Async => AckLevel::Written,
             FlushDiskType::Sync => AckLevel::Durable,
         },
+        flush_after_write: false,
         flush_interval_ms: settings.flush_interval_commit_log_ms,
         after_crash,
         delays: DelayTable(

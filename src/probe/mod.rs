@@ -4,9 +4,12 @@
 //! panic or the bare error number that a ring gives halfway through the start. Runs on the main
 //! thread, once.
 
+mod flush;
 mod machine;
 mod ring;
 mod store;
+
+pub use flush::{FlushCost, flush_cost};
 
 pub use machine::Kernel;
 pub use ring::{KERNEL_MIN, RingError};

@@ -14,6 +14,7 @@
 //! knows no socket and no request.
 
 mod blocks;
+mod check;
 mod checkpoint;
 mod commit_log;
 mod consume_queue;
@@ -35,6 +36,7 @@ mod tail;
 #[cfg(test)]
 mod tests;
 
+pub use check::{Fault, LogCheck, check_log, cut_log, forget_queues};
 pub use commit_log::NoRoom;
 pub use consume_queue::{Entry, QueueIndex};
 pub use dispatch::{DelayTable, delay_level};

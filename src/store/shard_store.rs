@@ -49,6 +49,9 @@ pub struct StoreSettings {
     pub cache_bytes: usize,
     /// When a message is acknowledged.
     pub ack: AckLevel,
+    /// Under SYNC_FLUSH: the device is asked for its promise after each write; else a
+    /// write completes with it.
+    pub flush_after_write: bool,
     /// Under ASYNC_FLUSH: time between device flushes, ms.
     pub flush_interval_ms: u64,
     /// Whether the last broker on the store did not stop cleanly: every entry of the

@@ -46,6 +46,7 @@ impl History {
         let mut place = Place::make(machine.files(), Path::new("/store"), shard, ack);
         place.settings.segment_bytes = SEGMENT_BYTES;
         place.settings.tail_bytes = TAIL_BYTES;
+        place.settings.flush_after_write = dice.below(2) == 0;
         let removals = dice.below(3) == 0;
         History {
             seed,
