@@ -141,7 +141,7 @@ impl BrokerShard {
         appended.map_err(|no_room| match no_room {
             NoRoom::Later => Refusal::Later,
             NoRoom::Never { .. } => Refusal::Code(response::MESSAGE_ILLEGAL, no_room.to_string()),
-            NoRoom::NoSegment(why) | NoRoom::Failed(why) => {
+            NoRoom::NoSpace(why) | NoRoom::Failed(why) => {
                 Refusal::Code(response::SERVICE_NOT_AVAILABLE, why)
             }
         })

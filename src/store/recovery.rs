@@ -91,6 +91,8 @@ pub struct Opened {
     pub message_timestamp: i64,
     /// Queue files written and not synced.
     pub touched: HashSet<PathBuf>,
+    /// Position up to which the checkpoint on the device vouches for queue files.
+    pub synced: u64,
 }
 
 /// Opens the store in a shard's folder, which must have its sub-folders.
@@ -136,11 +138,16 @@ pub fn open(
     }
     let end = end.position;
     segments.clear_behind(end, end > from || report.stopped_at.is_some())?;
-    if stored.is_beyond(end) {
+    let beyond = stored.is_beyond(end);
+    let synced = if beyond { 0 } else { stored.synced().position };
+    if beyond {
         // It would be taken for true when the log has grown as long again.
         files.remove_file(&checkpoint)?;
         files.sync_dir(dir)?;
     }
+    // What lies in front of the log's first segment is gone.
+    let oldest = segments.physical(segments.min()) as i64;
+    queue_files::find_first_readable(files, dir, settings.queue_file_bytes, &mut queues, oldest)?;
     let last_block = segments.read(align_down(end), (end - align_down(end)) as usize)?;
     let tail = Tail::create(files, &dir.join("tail"), settings.tail_bytes, shard.0, end)?;
     for (_, queue) in queues.iter_mut() {
@@ -167,6 +174,7 @@ pub fn open(
         report,
         message_timestamp,
         touched,
+        synced,
     })
 }
 

@@ -113,6 +113,7 @@ impl Scan<'_> {
             // entries from their first byte on.
             let start = offset - offset % (file_bytes / ENTRY_BYTES as u64);
             (queue.min, queue.next, queue.on_file) = (start, start, start);
+            queue.filed_from = start;
         }
         if offset < queue.next {
             return Ok(());

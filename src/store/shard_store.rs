@@ -12,6 +12,7 @@ use super::checkpoint::Vouched;
 use super::commit_log::{CommitLog, NoRoom};
 use super::consume_queue::{ENTRY_BYTES, Entry, Queue, QueueIndex, Queues};
 use super::dispatch::{DelayTable, is_queued, tags_code};
+use super::idle::Cooling;
 use super::queue_files::{self, WriteJob};
 use crate::wire::message::{MAGIC_V1, MAGIC_V2, Parts, Stamp};
 
@@ -26,6 +27,10 @@ const CHUNK_ENTRIES: usize = 1024;
 
 /// Loaded chunks that are kept. At the bound all are dropped: they are a read away.
 const CHUNKS_MAX: usize = 256;
+
+/// Entries that may be in memory alone, over all queues, while their files cannot be
+/// written: 24 MB. At the bound appends are refused.
+pub(super) const UNWRITTEN_MAX: u64 = 1 << 20;
 
 /// When a message may be acknowledged, and read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,8 +161,8 @@ struct Chunk {
 pub struct ShardStore {
     pub(super) log: CommitLog,
     pub(super) queues: Queues,
-    settings: StoreSettings,
-    blocks: BlockCache,
+    pub(super) settings: StoreSettings,
+    pub(super) blocks: BlockCache,
     chunks: Vec<Chunk>,
     /// Entries that become visible when the log is durable up to a position.
     hidden: VecDeque<(u64, QueueIndex, u64)>,
@@ -167,6 +172,14 @@ pub struct ShardStore {
     figures: StoreFigures,
     /// Sum of the offsets that come next, over all queues.
     entries: u64,
+    /// Entries that the files lack, over all queues.
+    pub(super) unwritten: u64,
+    /// Why the files lack them, while they cannot be written.
+    pub(super) queues_unwritable: Option<String>,
+    /// Entries that the files have or are to have, over all queues.
+    pub(super) filed: u64,
+    /// Queues that hold memory for entries that the files have.
+    pub(super) cooling: Cooling,
 }
 
 impl ShardStore {
@@ -189,16 +202,21 @@ impl ShardStore {
             message_timestamp,
             figures: StoreFigures::default(),
             entries: 0,
+            unwritten: 0,
+            queues_unwritable: None,
+            filed: 0,
+            cooling: Cooling::default(),
         };
         store.entries = store.queues.entries();
-        // What a recovery entered again is yet to be written.
-        let unwritten: Vec<_> = store
-            .queues
-            .iter_mut()
-            .filter(|(_, queue)| queue.on_file < queue.next)
-            .map(|(index, _)| index)
-            .collect();
-        store.dirty = unwritten;
+        store.recount();
+        for (index, queue) in store.queues.iter_mut() {
+            // What a recovery entered again is yet to be written.
+            if queue.on_file < queue.next {
+                store.dirty.push(index);
+            } else if queue.is_warm() {
+                store.cooling.push(index, queue);
+            }
+        }
         store
     }
 
@@ -275,6 +293,7 @@ impl ShardStore {
             .iter()
             .map(|&index| self.queue(index).next)
             .sum::<u64>();
+        self.recount();
         removed
     }
 
@@ -291,6 +310,9 @@ impl ShardStore {
         physical: &mut Vec<i64>,
     ) -> Result<Appended, NoRoom> {
         let total: usize = records.iter().map(Parts::record_len).sum();
+        if self.unwritten > UNWRITTEN_MAX {
+            self.room_for_entries()?;
+        }
         let mut at = self.log.reserve(total)?;
         let queue = self.queues.get_mut(index);
         let first = queue.next;
@@ -329,6 +351,8 @@ impl ShardStore {
         }
         let next = queue.next;
         self.entries += next - first;
+        self.unwritten += next - first;
+        self.filed += next - first;
         match self.settings.ack {
             AckLevel::Written => self.show(index, next),
             AckLevel::Durable => self.hidden.push_back((at, index, next)),
@@ -458,7 +482,10 @@ impl ShardStore {
 
     /// Keeps a block that was read.
     pub(super) fn insert_block(&mut self, position: u64, bytes: Bytes) {
-        self.blocks.insert(position, bytes);
+        // Its segment may have been deleted while it was read.
+        if position >= self.log.min() {
+            self.blocks.insert(position, bytes);
+        }
     }
 
     /// Adds the record of an entry to `out`. `false` where there is no record
@@ -583,13 +610,14 @@ impl ShardStore {
     /// what they held before.
     pub(super) fn queue_written(&mut self, index: QueueIndex, end: Option<u64>) {
         let queue = self.queues.get_mut(index);
-        if let Some(end) = end {
-            if end <= queue.next {
-                queue.written(end);
-            }
+        if let Some(end) = end.filter(|end| (queue.on_file..=queue.next).contains(end)) {
+            self.unwritten -= end - queue.on_file;
+            queue.written(end);
         }
         if queue.on_file < queue.next {
             self.dirty.push(index);
+        } else if !queue.cooling {
+            self.cooling.push(index, queue);
         }
     }
 }
