@@ -139,14 +139,16 @@ pub(super) async fn flush_log(shared: &Rc<Shared>) {
             Err(error) if is_no_space(&error) && tries_at_close < TRIES_AT_CLOSE => {
                 // The bytes stay in the tail, and were given to nobody as durable.
                 let why = describe(shared, "write", plan.start, &error);
-                let mut state = shared.state.borrow_mut();
-                if state.log.set_unwritable(Some(why.clone())) {
+                let news = {
+                    let mut state = shared.state.borrow_mut();
+                    state.log.set_unwritable(Some(why.clone()))
+                };
+                if news {
                     tracing::error!(
                         shard = %shared.shard,
                         "{why}; the shard takes no messages until there is space"
                     );
                 }
-                drop(state);
                 shared.progress.notify();
                 tries_at_close += u32::from(shared.closing.get());
                 edge.sleep(SPACE_RETRY).await;

@@ -20,6 +20,7 @@ mod commit_log;
 mod consume_queue;
 mod dispatch;
 mod edge;
+mod fetch;
 mod flush;
 mod handle;
 mod idle;
@@ -42,6 +43,7 @@ pub use commit_log::NoRoom;
 pub use consume_queue::{Entry, QueueIndex};
 pub use dispatch::{DelayTable, delay_level};
 pub use edge::Disk;
+pub use fetch::Fetch;
 pub use handle::{StoreHandle, run_background};
 pub use json_file::{LoadedFrom, load_json, save_json};
 pub use layout::StoreLayout;
@@ -49,7 +51,7 @@ pub use lock::{StoreLock, StoreLockError};
 pub use recovery::{OpenError, RecoveryReport};
 pub use retention::{Demand, Moved};
 pub use shard_store::{
-    AckLevel, Appended, Fetch, Missing, NewRecord, ShardStore, StoreFigures, StoreSettings,
+    AckLevel, Appended, Missing, NewRecord, ShardStore, StoreFigures, StoreSettings,
 };
 
 use std::fmt;

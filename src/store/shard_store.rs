@@ -12,15 +12,13 @@ use super::checkpoint::Vouched;
 use super::commit_log::{CommitLog, NoRoom};
 use super::consume_queue::{ENTRY_BYTES, Entry, Queue, QueueIndex, Queues};
 use super::dispatch::{DelayTable, is_queued, tags_code};
+use super::fetch::Fetch;
 use super::idle::Cooling;
 use super::queue_files::{self, WriteJob};
 use crate::wire::message::{MAGIC_V1, MAGIC_V2, Parts, Stamp};
 
 /// Bytes that gather before an ASYNC_FLUSH log is written.
 const GATHER_BYTES: u64 = 256 * 1024;
-
-/// Unused bytes that an answer may hold.
-const SPARE_BYTES_MAX: usize = 32 * 1024;
 
 /// Entries loaded at once from a queue's file.
 const CHUNK_ENTRIES: usize = 1024;
@@ -90,56 +88,6 @@ pub enum Missing {
         /// Position of its first byte.
         position: u64,
     },
-}
-
-/// Records gathered for an answer, in order.
-#[derive(Debug, Default)]
-pub struct Fetch {
-    pieces: Vec<Bytes>,
-    copied: Vec<u8>,
-    len: usize,
-}
-
-impl Fetch {
-    /// Bytes gathered.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether nothing was gathered.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    fn copy(&mut self, first: &[u8], second: &[u8]) {
-        if self.copied.is_empty() {
-            // A pull that finds one message in the tail mostly finds more.
-            self.copied.reserve((first.len() + second.len()) * 4);
-        }
-        self.copied.extend_from_slice(first);
-        self.copied.extend_from_slice(second);
-        self.len += first.len() + second.len();
-    }
-
-    fn slice(&mut self, bytes: Bytes) {
-        if !self.copied.is_empty() {
-            self.pieces.push(std::mem::take(&mut self.copied).into());
-        }
-        self.len += bytes.len();
-        self.pieces.push(bytes);
-    }
-
-    /// The pieces, in order.
-    pub fn into_pieces(mut self) -> Vec<Bytes> {
-        if !self.copied.is_empty() {
-            // What grew by doubling may be half empty, and waits for a slow reader.
-            if self.copied.capacity() - self.copied.len() > SPARE_BYTES_MAX {
-                self.copied.shrink_to_fit();
-            }
-            self.pieces.push(self.copied.into());
-        }
-        self.pieces
-    }
 }
 
 /// Figures of a store since its start.
