@@ -5,10 +5,12 @@
 //! thread, once.
 
 mod machine;
+mod memory;
 mod ring;
 mod store;
 
 pub use machine::Kernel;
+pub use memory::memory_bytes;
 pub use ring::{KERNEL_MIN, RingError};
 pub use store::{DirectIo, direct_io};
 
