@@ -3,8 +3,9 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::start::store_settings;
+use super::budgets::store_settings;
 use crate::config::Settings;
+use crate::probe::memory_bytes;
 use crate::shard::{allowed_cpus, spawn_executor};
 use crate::store::{
     LogCheck, RecoveryReport, ShardId, StoreHandle, StoreLayout, StoreLock, check_log, cut_log,
@@ -68,7 +69,7 @@ fn lock(settings: &Settings) -> Result<(StoreLayout, StoreLock, u16), OfflineErr
 pub fn check(settings: &Settings) -> Result<StoreCheck, OfflineError> {
     let (layout, _lock, logs) = lock(settings)?;
     let after_crash = layout.abort_file().exists();
-    let store = store_settings(settings, after_crash);
+    let store = store_settings(settings, memory_bytes(), logs, after_crash, false);
     let one = |log| {
         let shard = ShardId(log);
         check_log(&layout.shard_dir(shard), shard, &store).map_err(|error| error.to_string())
@@ -130,7 +131,7 @@ fn repair_log(
     shard: ShardId,
     cut: bool,
 ) -> Result<LogRepair, OfflineError> {
-    let store = store_settings(settings, true);
+    let store = store_settings(settings, memory_bytes(), 1, true, false);
     let mut cut_at = None;
     let check = check_log(dir, shard, &store);
     if !check.as_ref().is_ok_and(|check| check.fault.is_none()) {

@@ -6,12 +6,14 @@
 
 mod flush;
 mod machine;
+mod memory;
 mod ring;
 mod store;
 
 pub use flush::{FlushCost, flush_cost};
 
 pub use machine::Kernel;
+pub use memory::memory_bytes;
 pub use ring::{KERNEL_MIN, RingError};
 pub use store::{DirectIo, direct_io};
 

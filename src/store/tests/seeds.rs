@@ -93,7 +93,7 @@ impl History {
                 max: 1 + dice.below(40) as usize,
             },
             11 | 12 => Op::Sleep(dice.below(60)),
-            13 => Op::Sleep(270),
+            13 => Op::Sleep([270, 270, 5300][dice.below(3) as usize]),
             14 if self.removals => Op::RemoveTopic {
                 queue: dice.below(4) as usize,
             },
