@@ -2,14 +2,15 @@
 //! byte offset of their first entry.
 //!
 //! All calls here may wait for the disk; they run before the shard serves, or
-//! on its helper thread. Files are as long as what was written to them; those
-//! that Apache RocketMQ made have their full size, with zeros behind the last
-//! entry.
+//! on its helper thread. Files have their full size from the start, with zeros
+//! that take no blocks behind the last entry: Apache RocketMQ opens no store
+//! that has a shorter one.
 
 use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::BLOCK_BYTES;
 use super::consume_queue::{ENTRY_BYTES, Entry};
 use super::edge::{Files, Mode, Patience, StoreFile};
 use super::layout::{consume_queue_root, file_name, offset_of_name};
@@ -58,6 +59,9 @@ pub fn write(
             }
             other => other?,
         };
+        if file.len()? < file_bytes {
+            file.set_len(file_bytes)?;
+        }
         file.write_at(&rest[..len], at - base)?;
         touched.insert(path);
         at += len as u64;
@@ -175,7 +179,8 @@ pub fn scan(
 /// Byte offsets in a queue are below it: no number of bytes on a disk comes near.
 const OFFSET_END: u64 = 1 << 56;
 
-/// First and next queue offset of the entries in a queue's folder. `None` where
+/// First and next queue offset of the entries in a queue's folder, whose files are
+/// brought to their size where a crash or a cut has left them short. `None` where
 /// a file's name or length is not that of files of this size.
 fn extent(files: &dyn Files, dir: &Path, file_bytes: u64) -> io::Result<Option<(u64, u64)>> {
     let mut bases = Vec::new();
@@ -189,6 +194,10 @@ fn extent(files: &dyn Files, dir: &Path, file_bytes: u64) -> io::Result<Option<(
         }
         if len > 0 {
             bases.push(base);
+            if len < file_bytes {
+                let file = files.open(&dir.join(&entry.name), Mode::Write)?;
+                file.set_len(file_bytes)?;
+            }
         }
     }
     bases.sort_unstable();
@@ -234,7 +243,19 @@ fn count_set(file: &dyn StoreFile, slots: u64) -> io::Result<u64> {
     if slots == 0 || set(slots - 1)? {
         return Ok(slots);
     }
-    let (mut low, mut high) = (0, slots - 1);
+    // Most queues are short: one read tells.
+    let mut front = [0; BLOCK_BYTES / ENTRY_BYTES * ENTRY_BYTES];
+    let read = file.read_at(&mut front, 0, Patience::Wait)?;
+    let entries = front[..read].chunks_exact(ENTRY_BYTES);
+    let looked = entries.len() as u64;
+    let found = entries
+        .map(Entry::from_bytes)
+        .take_while(Entry::is_set)
+        .count() as u64;
+    if found < looked {
+        return Ok(found);
+    }
+    let (mut low, mut high) = (found, slots - 1);
     while low < high {
         let middle = low.midpoint(high);
         if set(middle)? {
@@ -299,7 +320,9 @@ pub fn truncate(files: &dyn Files, dir: &Path, file_bytes: u64, next: u64) -> io
         } else if base < end + file_bytes {
             let keep = end.saturating_sub(base).min(file_bytes);
             if files.len(&path)? > keep {
-                files.open(&path, Mode::Write)?.set_len(keep)?;
+                let file = files.open(&path, Mode::Write)?;
+                file.set_len(keep)?;
+                file.set_len(file_bytes)?;
             }
         }
     }

@@ -67,6 +67,9 @@ impl From<io::Error> for OpenError {
 /// What a recovery found and did.
 #[derive(Clone, Debug, Default)]
 pub struct RecoveryReport {
+    /// Who had the store open last, as the checkpoint tells: "RingMQ", "another
+    /// broker" or, without a checkpoint, "nobody".
+    pub left_by: &'static str,
     /// Bytes in the log.
     pub log_bytes: u64,
     /// Bytes taken over from the tail file.
@@ -110,6 +113,7 @@ pub fn open(
     let tail = take_over_tail(&mut segments, dir, shard, &mut report)?;
     let checkpoint = dir.join("checkpoint");
     let stored = Stored::load(files, &checkpoint)?;
+    report.left_by = stored.left_by();
     let promised = stored.durable().min(segments.end()).max(tail.promised);
     let opening = Opening {
         files,
@@ -197,6 +201,15 @@ fn take_over_tail(
     let before = survivor.start.saturating_sub(survivor.before.len() as u64);
     if !segments.holds(before, &survivor.before)? {
         tracing::warn!(%shard, "the tail file is not of this log, or the log is damaged: not used");
+        return Ok(proof);
+    }
+    if segments.has_another(survivor.start, &survivor.bytes)? {
+        tracing::error!(
+            %shard,
+            bytes = survivor.bytes.len(),
+            "another broker has written to the log behind what is in it: what a killed process \
+             left in the tail file has no place there any more"
+        );
         return Ok(proof);
     }
     segments.write(survivor.start, &survivor.bytes)?;

@@ -222,6 +222,21 @@ impl<'a> Segments<'a> {
         Ok(true)
     }
 
+    /// Whether the log has a message at `position` that `bytes` do not begin with.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn has_another(&self, position: u64, bytes: &[u8]) -> io::Result<bool> {
+        if position == self.end() {
+            return Ok(false);
+        }
+        let mut reader = self.reader(self.base(position))?;
+        Ok(match reader.at(position)? {
+            Found::Record(record) => !bytes.starts_with(record.bytes()),
+            _ => false,
+        })
+    }
+
     /// Whether a record, a filler or clear space begins at `position`.
     ///
     /// # Errors
