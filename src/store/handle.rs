@@ -1,7 +1,7 @@
 //! A shard's store as its shard holds it, and what it loads for readers.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -51,7 +51,7 @@ pub(super) struct Shared {
     /// Blocks that are being read.
     loading: RefCell<HashMap<u64, Rc<LocalEvent>>>,
     /// Queue files written since the last sync.
-    pub touched: RefCell<HashSet<PathBuf>>,
+    pub touched: RefCell<BTreeSet<PathBuf>>,
 }
 
 /// A shard's store, shared by the tasks of its shard.

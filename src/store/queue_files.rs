@@ -6,7 +6,7 @@
 //! that take no blocks behind the last entry: Apache RocketMQ opens no store
 //! that has a shorter one.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -44,7 +44,7 @@ pub fn write(
     files: &dyn Files,
     job: &WriteJob,
     file_bytes: u64,
-    touched: &mut HashSet<PathBuf>,
+    touched: &mut BTreeSet<PathBuf>,
 ) -> io::Result<()> {
     let mut at = job.first * ENTRY_BYTES as u64;
     let mut rest = &job.bytes[..];
@@ -74,7 +74,7 @@ pub fn write(
 ///
 /// # Errors
 /// Those of the file system, with the path in the text.
-pub fn sync(files: &dyn Files, paths: &HashSet<PathBuf>) -> io::Result<()> {
+pub fn sync(files: &dyn Files, paths: &BTreeSet<PathBuf>) -> io::Result<()> {
     for path in paths {
         match files.open(path, Mode::Write) {
             Ok(file) => file.sync()?,
@@ -407,7 +407,7 @@ mod tests {
             let first = next;
             for run in runs {
                 let bytes = entries(next..next + run).iter().flat_map(|e| e.to_bytes()).collect();
-                write(&Disk, &WriteJob { dir: dir.clone(), first: next, bytes }, FILE_BYTES, &mut HashSet::new()).unwrap();
+                write(&Disk, &WriteJob { dir: dir.clone(), first: next, bytes }, FILE_BYTES, &mut BTreeSet::new()).unwrap();
                 next += run;
             }
             if preallocated {

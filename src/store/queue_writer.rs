@@ -1,6 +1,6 @@
 //! Entries to queue files, and the checkpoint that vouches for them.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -86,7 +86,7 @@ fn write_jobs(
     files: &dyn Files,
     jobs: &[WriteJob],
     settings: &StoreSettings,
-    touched: &mut HashSet<PathBuf>,
+    touched: &mut BTreeSet<PathBuf>,
 ) -> Vec<Option<u64>> {
     let mut done = Vec::with_capacity(jobs.len());
     for job in jobs {
@@ -106,7 +106,7 @@ fn save_checkpoint(
     files: &dyn Files,
     dir: &Path,
     mut checkpoint: Checkpoint,
-    sync: Option<&mut HashSet<PathBuf>>,
+    sync: Option<&mut BTreeSet<PathBuf>>,
 ) -> io::Result<()> {
     let path = dir.join("checkpoint");
     let boot = files.boot_id()?;

@@ -11,7 +11,7 @@
 //! The work is bounded by what was written since the last checkpoint. It runs
 //! before the shard serves and waits for the disk.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,7 @@ use super::checkpoint::Stored;
 use super::commit_log::CommitLog;
 use super::consume_queue::{ENTRY_BYTES, Entry, Queues};
 use super::edge::{Files, Patience};
+use super::layout::{commit_log_dir, consume_queue_root};
 use super::queue_files::{self, Found};
 use super::scan::{LogEnd, Scan};
 use super::segments::{self, Segments};
@@ -93,7 +94,7 @@ pub struct Opened {
     pub report: RecoveryReport,
     pub message_timestamp: i64,
     /// Queue files written and not synced.
-    pub touched: HashSet<PathBuf>,
+    pub touched: BTreeSet<PathBuf>,
 }
 
 /// Opens the store in a shard's folder, which must have its sub-folders.
@@ -107,6 +108,12 @@ pub fn open(
     settings: &StoreSettings,
 ) -> Result<Opened, OpenError> {
     let began = Instant::now();
+    files.create_dir_all(&commit_log_dir(dir))?;
+    files.create_dir_all(&consume_queue_root(dir))?;
+    // A killed process may have made files and not promised their names.
+    for made_in in [dir, &commit_log_dir(dir)] {
+        files.sync_dir(made_in)?;
+    }
     let mut segments = Segments::list(files, dir, shard, settings.segment_bytes)?;
     segments.complete()?;
     let mut report = RecoveryReport::default();
@@ -129,8 +136,12 @@ pub fn open(
         settings,
         queues: &mut queues,
         report: &mut report,
+        sure: match settings.after_crash {
+            true => promised.max(tail.proven),
+            false => u64::MAX,
+        },
         message_timestamp: 0,
-        touched: HashSet::new(),
+        touched: BTreeSet::new(),
     };
     let end = scan.run(&segments, from)?;
     let (message_timestamp, touched) = (scan.message_timestamp, scan.touched);
@@ -139,7 +150,9 @@ pub fn open(
         report.stopped_at = Some(opening.set_aside(end.position, fault)?);
     }
     let end = end.position;
-    segments.clear_behind(end, end > from || report.stopped_at.is_some())?;
+    // A killed process may have left writes in flight, which clearing waits for.
+    let all = settings.after_crash || end > from || report.stopped_at.is_some();
+    segments.settle(promised, end, all)?;
     if stored.is_beyond(end) {
         // It would be taken for true when the log has grown as long again.
         files.remove_file(&checkpoint)?;
@@ -152,6 +165,11 @@ pub fn open(
     }
     report.log_bytes = end - segments.min();
     report.scanned = end - from.min(end);
+    if report.left_by == "RingMQ" && !settings.after_crash && report.scanned > 0 {
+        // RingMQ reads all of the log into its checkpoint when it stops; a broker that
+        // wrote a few messages leaves the times in it as they were.
+        report.left_by = "another broker";
+    }
     report.queues = queues
         .iter_mut()
         .filter(|(_, queue)| queue.next > 0)
@@ -203,7 +221,7 @@ fn take_over_tail(
         tracing::warn!(%shard, "the tail file is not of this log, or the log is damaged: not used");
         return Ok(proof);
     }
-    if segments.has_another(survivor.start, &survivor.bytes)? {
+    if !survivor.bytes.is_empty() && segments.has_another(survivor.start, &survivor.bytes)? {
         tracing::error!(
             %shard,
             bytes = survivor.bytes.len(),
@@ -212,6 +230,8 @@ fn take_over_tail(
         );
         return Ok(proof);
     }
+    // What lies in front first: a power loss must not leave a hole.
+    segments.promise(proof.promised, survivor.start)?;
     segments.write(survivor.start, &survivor.bytes)?;
     report.from_tail = survivor.bytes.len() as u64;
     proof.proven = survivor.start + report.from_tail;

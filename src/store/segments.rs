@@ -2,6 +2,7 @@
 //! run of bytes. Waits for the disk.
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::edge::{Files, Mode, Patience, StoreFile};
@@ -18,6 +19,9 @@ pub const MESSAGE_BYTES_MIN: u64 = 22;
 
 /// Bytes of the log that are read at once.
 const WINDOW_BYTES: usize = 4 * 1024 * 1024;
+
+/// What a device writes as a whole or not at all, in bytes.
+const SECTOR_BYTES: u64 = 512;
 
 /// The segment files of a shard: adjoining, of one size.
 pub struct Segments<'a> {
@@ -321,24 +325,38 @@ impl<'a> Segments<'a> {
         Ok(path)
     }
 
-    /// Clears all that lies behind the end of the log; `all` without looking
-    /// whether it is clear.
+    /// Has the device promise the bytes from `from` to `to`.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn promise(&self, from: u64, to: u64) -> io::Result<()> {
+        for &base in &self.positions {
+            if base < to && base + self.bytes > from {
+                self.open(base, Mode::Write)?.sync()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Clears all that lies behind the end of the log (`all`: without looking whether
+    /// it is clear) and has the device promise everything from `promised` on.
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn clear_behind(&self, end: u64, all: bool) -> io::Result<()> {
+    pub fn settle(&self, promised: u64, end: u64, all: bool) -> io::Result<()> {
         for &base in self.positions.iter().rev() {
-            if base + self.bytes <= end {
+            if base + self.bytes <= promised.min(end) {
                 break;
             }
             let file = self.open(base, Mode::Write)?;
-            let from = end.saturating_sub(base);
+            let from = end.saturating_sub(base).min(self.bytes);
             let block = from.next_multiple_of(BLOCK_BYTES as u64).min(self.bytes);
+            // First of all, as this waits for writes of a killed process.
+            if block < self.bytes && (all || !is_clear(&*file, block, self.bytes)?) {
+                file.clear(block, self.bytes)?;
+            }
             if from < block {
                 file.write_at(&vec![0; (block - from) as usize], from)?;
-            }
-            if all || !is_clear(&*file, block, self.bytes)? {
-                file.clear(block, self.bytes)?;
             }
             file.sync()?;
         }
@@ -405,6 +423,28 @@ impl SegmentReader {
             Ok(record) => Ok(Found::Record(record)),
             Err(fault) => Ok(Found::Damage(fault.to_string())),
         }
+    }
+
+    /// Whether a sector that holds some of `parts`, bytes of the record at `position`,
+    /// was never written: it is clear from its start to its end. Only the body of a
+    /// record has a checksum, so that this is how a record shows that the device was
+    /// stopped while it wrote it.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn is_torn(&mut self, position: u64, parts: &[Range<usize>]) -> io::Result<bool> {
+        let start = position - self.base;
+        for part in parts.iter().filter(|part| !part.is_empty()) {
+            let last = (start + part.end as u64 - 1) / SECTOR_BYTES;
+            for sector in (start + part.start as u64) / SECTOR_BYTES..=last {
+                let at = sector * SECTOR_BYTES;
+                let len = SECTOR_BYTES.min(self.len - at) as usize;
+                if self.bytes(at, len)?.iter().all(|&byte| byte == 0) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// `len` bytes of the segment at `at`, zeros behind the file's end.

@@ -215,7 +215,11 @@ impl SharedMap {
     /// # Safety
     /// The `len` bytes at `start` stay where they are, and are reached by nobody
     /// else, as long as `keep` lives.
-    unsafe fn new(start: *mut u8, len: usize, keep: Box<dyn std::any::Any>) -> SharedMap {
+    pub(in crate::store) unsafe fn new(
+        start: *mut u8,
+        len: usize,
+        keep: Box<dyn std::any::Any>,
+    ) -> SharedMap {
         SharedMap {
             start,
             len,

@@ -1,12 +1,14 @@
 //! Random histories of a store: lives, and what happens between them.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::damage::{self, Damage};
 use super::life::{Checked, End, Marks, Op, live};
 use super::model::{Model, QUEUES};
 use super::{Place, config, raw};
-use crate::store::{AckLevel, ShardId};
+use crate::store::{AckLevel, Disk, ShardId};
 
 /// One life, and what comes after it.
 #[derive(Clone, Debug)]
@@ -86,7 +88,7 @@ fn holds(
     seed: u64,
 ) -> Result<(), TestCaseError> {
     let dir = tempfile::tempdir().unwrap();
-    let place = Place::make(dir.path(), ShardId(u16::from(second)), ack);
+    let place = Place::make(Arc::new(Disk), dir.path(), ShardId(u16::from(second)), ack);
     tell(&place, chapters, seed).map_err(TestCaseError::fail)
 }
 

@@ -1,19 +1,26 @@
-//! The store held against a model of it: random histories on real files, with
-//! clean stops, kills, power losses and damaged files between runs.
+//! The store held against a model of it: random histories with clean stops, kills,
+//! power losses and damaged files between runs, on real files ([`history`]) and on a
+//! simulated machine ([`seeds`]).
 //!
-//! `RINGMQ_CASES` multiplies the number of cases. A failing case is printed with
-//! its seed in a `.seeds` file beside its source and runs first from then on.
+//! `RINGMQ_CASES` multiplies the number of cases. A failing case on real files is kept
+//! in a `.seeds` file beside its source and runs first from then on; a failing seed of
+//! the machine is printed and replays exactly with `RINGMQ_SEED`.
 
 mod damage;
 mod directed;
 mod history;
 mod life;
 mod log;
+mod machine;
 mod model;
 mod raw;
+mod seeds;
+
+use std::sync::Arc;
 
 use proptest::test_runner::{Config, FileFailurePersistence};
 
+use super::edge::Files;
 use super::{AckLevel, DelayTable, ShardId, StoreSettings};
 
 /// Small files, so that every boundary is crossed often.
@@ -49,18 +56,22 @@ fn settings(ack: AckLevel) -> StoreSettings {
 }
 
 /// A store's place and how it is opened.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct Place {
+    files: Arc<dyn Files>,
     dir: std::path::PathBuf,
     shard: ShardId,
     settings: StoreSettings,
 }
 
 impl Place {
-    fn make(dir: &std::path::Path, shard: ShardId, ack: AckLevel) -> Place {
-        std::fs::create_dir_all(dir.join("commitlog")).unwrap();
-        std::fs::create_dir_all(dir.join("consumequeue")).unwrap();
+    /// A place for a new store behind an edge.
+    fn make(files: Arc<dyn Files>, dir: &std::path::Path, shard: ShardId, ack: AckLevel) -> Place {
+        files.create_dir_all(&dir.join("commitlog")).unwrap();
+        files.create_dir_all(&dir.join("consumequeue")).unwrap();
+        files.sync_dir(dir).unwrap();
         Place {
+            files,
             dir: dir.to_owned(),
             shard,
             settings: settings(ack),

@@ -2,7 +2,6 @@
 //! and without any code of the store.
 
 use std::collections::BTreeMap;
-use std::fs;
 
 use super::Place;
 use super::damage::queue_files;
@@ -21,9 +20,13 @@ pub fn check(place: &Place, model: &Model) -> Checked {
 fn check_log(place: &Place, model: &Model) -> Checked {
     let segment = place.settings.segment_bytes as usize;
     let dir = place.dir.join("commitlog");
-    let mut names: Vec<String> = fs::read_dir(&dir)
+    let mut names: Vec<String> = place
+        .files
+        .list(&dir)
         .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .into_iter()
+        .map(|entry| entry.name.into_string().unwrap())
+        .filter(|name| !name.ends_with(".tmp"))
         .collect();
     names.sort();
     let mut records = model.log.iter();
@@ -34,7 +37,7 @@ fn check_log(place: &Place, model: &Model) -> Checked {
             *name == format!("{:020}", place.physical(base)),
             "segment {number} is named {name}"
         );
-        let bytes = fs::read(dir.join(name)).unwrap();
+        let bytes = place.files.read(&dir.join(name)).unwrap();
         ensure!(bytes.len() == segment, "{name} has {} bytes", bytes.len());
         let mut at = 0;
         while !ended && at < segment {
@@ -84,7 +87,7 @@ fn check_log(place: &Place, model: &Model) -> Checked {
 
 fn check_queues(place: &Place, model: &Model) -> Checked {
     let mut on_disk: BTreeMap<(String, i32), (u64, Vec<u8>)> = BTreeMap::new();
-    for path in queue_files(&place.dir) {
+    for path in queue_files(place) {
         let name = |path: &std::path::Path| path.file_name().unwrap().to_str().unwrap().to_owned();
         let dir = path.parent().unwrap();
         let queue = (name(dir.parent().unwrap()), name(dir).parse().unwrap());
@@ -94,7 +97,7 @@ fn check_queues(place: &Place, model: &Model) -> Checked {
             "{} is not 20 digits",
             path.display()
         );
-        let bytes = fs::read(&path).unwrap();
+        let bytes = place.files.read(&path).unwrap();
         let (first, all) = on_disk.entry(queue).or_insert((base, Vec::new()));
         let full = all.len() as u64 % place.settings.queue_file_bytes == 0;
         ensure!(

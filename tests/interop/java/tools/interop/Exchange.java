@@ -103,7 +103,7 @@ public final class Exchange {
         }
         List<String> lines = broker.log().lines().filter(line -> line.contains("store open")).toList();
         String line = lines.get(lines.size() - 1);
-        Mqadmin.expect(line, "left_by=" + before, "after=\"" + stop + "\"");
+        Mqadmin.expect(line, "left_by=\"" + before + "\"", "after=\"" + stop + "\"");
         Matcher scanned = Pattern.compile("scanned_bytes=(\\d+)").matcher(line);
         Check.that(scanned.find(), "no scanned_bytes in: " + line);
         if (readsNothing) {
@@ -124,7 +124,7 @@ public final class Exchange {
         Snapshot before = contents.snapshot();
         APACHE.stop();
         long up = RINGMQ.start();
-        expectOpened(RINGMQ, "\"another broker\"", "a clean stop", true);
+        expectOpened(RINGMQ, "another broker", "a clean stop", true);
         before.expectSame(contents.snapshot());
         int more = contents.append();
         before.expectKeptIn(contents.snapshot(), more);
@@ -219,7 +219,7 @@ public final class Exchange {
                     load.verify();
                     before.expectSame(Snapshot.of(List.of(load.topic), List.of()));
                     if (broker == RINGMQ) {
-                        expectOpened(broker, "\"another broker\"", "a clean stop", true);
+                        expectOpened(broker, "another broker", "a clean stop", true);
                     }
                 }
                 // More than a queue's file holds.
@@ -244,7 +244,7 @@ public final class Exchange {
             load.run(3000, APACHE::kill);
             Check.that(Files.exists(STORE.resolve("abort")), "no abort file");
             RINGMQ.start();
-            expectOpened(RINGMQ, "\"another broker\"", "a crash", false);
+            expectOpened(RINGMQ, "another broker", "a crash", false);
             load.verify();
             load.run(500, () -> { });
             load.verify();
@@ -332,7 +332,7 @@ public final class Exchange {
         Check.equal("messages of both logs", whole.messages.size(), messages);
         Check.equal("queues with one more", 4, added.size());
         RINGMQ_2_SHARDS.start();
-        expectOpened(RINGMQ_2_SHARDS, "\"another broker\"", "a clean stop", true);
+        expectOpened(RINGMQ_2_SHARDS, "another broker", "a clean stop", true);
         load.verify();
         whole.expectKeptIn(Snapshot.of(topics, List.of()), 4);
     }
