@@ -90,6 +90,8 @@ public final class Exchange {
         try {
             body.run(c);
         } finally {
+            // While there is a broker to say goodbye to.
+            c.close();
             if (Broker.running != null) {
                 Broker.running.stop();
             }
