@@ -28,6 +28,7 @@ use super::segments::{self, Segments};
 use super::shard_store::StoreSettings;
 use super::tail::Tail;
 use super::{POSITION_BITS, ShardId, align_down};
+use crate::wire::message::Record;
 
 /// Why a store cannot be opened.
 #[derive(Debug)]
@@ -330,16 +331,21 @@ impl Opening<'_> {
     /// of the newest segment that begins with a message of `time` or before.
     fn foreign_start(&self, found: &[Found], time: i64) -> io::Result<u64> {
         if !self.settings.after_crash {
-            let file_bytes = self.settings.queue_file_bytes;
             let mut end = 0;
             for queue in found.iter().filter(|queue| queue.next > queue.first) {
-                let dir = queue_files::dir(self.dir, &queue.topic, queue.queue_id);
-                let last = queue.next - 1;
-                let read =
-                    queue_files::read(self.files, &dir, file_bytes, last, 1, Patience::Wait)?;
-                if let Some(entry) = read.first().filter(|entry| !entry.is_nothing()) {
-                    end = end.max(entry.physical + i64::from(entry.size));
+                let Some(entry) = self.last_entry(queue)? else {
+                    continue;
+                };
+                if !self.is_last_of(&entry, queue)? {
+                    tracing::warn!(
+                        shard = %self.shard,
+                        topic = queue.topic,
+                        queue = queue.queue_id,
+                        "the last entry is not that of the queue's message: not believed"
+                    );
+                    return Ok(0);
                 }
+                end = end.max(entry.physical + i64::from(entry.size));
             }
             return Ok(end as u64 & ((1 << POSITION_BITS) - 1));
         }
@@ -351,6 +357,41 @@ impl Opening<'_> {
             }
         }
         Ok(0)
+    }
+
+    /// The newest entry of a queue that has any; `None` where it stands for nothing.
+    fn last_entry(&self, queue: &Found) -> io::Result<Option<Entry>> {
+        let dir = queue_files::dir(self.dir, &queue.topic, queue.queue_id);
+        let file_bytes = self.settings.queue_file_bytes;
+        let last = queue.next - 1;
+        let read = queue_files::read(self.files, &dir, file_bytes, last, 1, Patience::Wait)?;
+        Ok(read.first().filter(|entry| !entry.is_nothing()).copied())
+    }
+
+    /// Whether the newest entry of a queue points at its message, or at one that is gone
+    /// with its segment. A broker that was killed can have left entries of messages that
+    /// the log lacks, and another one opened the store since.
+    fn is_last_of(&self, entry: &Entry, queue: &Found) -> io::Result<bool> {
+        let segments = self.segments;
+        let position = entry.physical as u64 & ((1 << POSITION_BITS) - 1);
+        let size = entry.size as u64;
+        if self.physical(position) != entry.physical || position >= segments.end() {
+            return Ok(false);
+        }
+        // Entries of light queues point at messages of other topics.
+        if position < segments.min() || queue.topic.starts_with("%LMQ%") {
+            return Ok(true);
+        }
+        let room = segments.base(position) + segments.bytes() - position;
+        if size > room.min(segments::RECORD_BYTES_MAX as u64) {
+            return Ok(false);
+        }
+        let bytes = segments.read(position, size as usize)?;
+        Ok(Record::parse(&bytes).is_ok_and(|record| {
+            record.topic() == queue.topic.as_bytes()
+                && record.queue_id() == queue.queue_id
+                && record.queue_offset() as u64 == queue.next - 1
+        }))
     }
 
     /// Takes over the queues that were found, cut to the entries of messages in

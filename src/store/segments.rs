@@ -11,7 +11,7 @@ use super::{BLOCK_BYTES, POSITION_BITS, ShardId, segment};
 use crate::wire::message::{BLANK_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, Record};
 
 /// Longest record, in bytes: the largest body that can be set, and room to spare.
-const RECORD_BYTES_MAX: usize = 256 * 1024 * 1024;
+pub const RECORD_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Fewest bytes of the log that a message takes: those of one in a batch that is
 /// stored as one record. So a queue offset is bounded by the place of its record.

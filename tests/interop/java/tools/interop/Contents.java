@@ -187,9 +187,10 @@ final class Contents {
         Map<String, MessageExt> arrived = new TreeMap<>();
         long last = delayed.stream().mapToLong(each -> each.until + each.millis).max().orElse(0);
         double seconds = Math.max(0, last - System.currentTimeMillis()) / 1000.0 + 5;
-        Check.within(seconds, delayed.size() + " delayed messages", () -> Cluster.stored(late) >= delayed.size());
+        Check.within(seconds, delayed.size() + " delayed messages",
+            () -> Restart.retrying(() -> Cluster.stored(late)) >= delayed.size());
         Thread.sleep(1200);
-        for (MessageExt each : Cluster.readAll(late)) {
+        for (MessageExt each : Restart.retrying(() -> Cluster.readAll(late))) {
             Check.that(arrived.put(each.getMsgId(), each) == null, "delivered twice: " + each);
         }
         Check.equal("delayed messages", delayed.size(), arrived.size());
