@@ -13,7 +13,9 @@
 //! | 2096 | u64 | entries in front of the second |
 //! | 2104 | u64 | position up to which the device has promised the log |
 //! | 2112 | i64 | the timestamp of the first 40 bytes: another one is another broker's |
-//! | 2120 | u32 | CRC-32 of bytes 2048..2120 |
+//! | 2120 | u64 | starts at the first position |
+//! | 2128 | u64 | starts at the second |
+//! | 2136 | u32 | CRC-32 of bytes 2048..2136 |
 
 use std::io;
 use std::path::Path;
@@ -22,7 +24,7 @@ use super::edge::{Files, Mode};
 
 const FILE_BYTES: usize = 4096;
 const AT_OWN: usize = 2048;
-const OWN_BYTES: usize = 72;
+const OWN_BYTES: usize = 88;
 
 /// What RocketMQ's timestamps may be ahead of what they vouch for, ms.
 /// (`StoreCheckpoint.getMinTimestamp`)
@@ -30,13 +32,15 @@ const FOREIGN_SLACK_MS: i64 = 3000;
 const MAGIC: &[u8; 8] = b"RINGMQCP";
 
 /// A position of the log and the entries that queue files hold for it: a queue
-/// file that is gone or cut shows in their number.
+/// file that is gone or cut shows in their numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Vouched {
     /// Position in the log.
     pub position: u64,
     /// Sum over all queues of the offset behind the last entry in front of it.
     pub entries: u64,
+    /// Sum over all queues of the offset that their files begin at.
+    pub starts: u64,
 }
 
 /// How far the log and the files derived from it reach.
@@ -156,10 +160,12 @@ fn own_part(bytes: &[u8]) -> Option<(Checkpoint, [u8; 16])> {
         written: Vouched {
             position: number(24)?,
             entries: number(40)?,
+            starts: number(72)?,
         },
         synced: Vouched {
             position: number(32)?,
             entries: number(48)?,
+            starts: number(80)?,
         },
         durable: number(56)?,
         message_timestamp: number(64)? as i64,
@@ -183,6 +189,8 @@ impl Checkpoint {
             self.synced.entries,
             self.durable,
             self.message_timestamp as u64,
+            self.written.starts,
+            self.synced.starts,
         ];
         for (slot, number) in own[24..].chunks_exact_mut(8).zip(numbers) {
             slot.copy_from_slice(&number.to_be_bytes());
@@ -225,6 +233,7 @@ mod tests {
         let vouched = |position| Vouched {
             position,
             entries: position / 10,
+            starts: position / 100,
         };
         let checkpoint = Checkpoint {
             written: vouched(900),

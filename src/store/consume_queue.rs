@@ -73,6 +73,8 @@ pub struct Queue {
     pub topic: Arc<str>,
     /// Queue number in its topic.
     pub queue_id: i32,
+    /// Queue offset that its files begin at.
+    pub first: u64,
     /// First readable queue offset.
     pub min: u64,
     /// Queue offset of the next message.
@@ -133,6 +135,7 @@ impl Queue {
         let keep = next.saturating_sub(self.recent_start()) as usize;
         self.recent.truncate(keep);
         self.next = next;
+        self.first = self.first.min(next);
         self.min = self.min.min(next);
         self.visible = self.visible.min(next);
         self.on_file = self.on_file.min(next);
@@ -169,6 +172,7 @@ impl Queues {
         self.list.push(Queue {
             topic,
             queue_id,
+            first,
             min: first,
             next,
             visible: next,
@@ -221,10 +225,14 @@ impl Queues {
         removed
     }
 
-    /// Sum over the queues of the offsets that come next.
-    pub fn entries(&self) -> u64 {
+    /// Sums over the queues: of the offsets that come next, and of those that their
+    /// files begin at.
+    pub fn sums(&self) -> (u64, u64) {
         let indexes = self.topics().flat_map(|(_, indexes)| indexes);
-        indexes.map(|index| self.get(index).next).sum()
+        let queues = indexes.map(|index| self.get(index));
+        queues.fold((0, 0), |(next, first), queue| {
+            (next + queue.next, first + queue.first)
+        })
     }
 }
 

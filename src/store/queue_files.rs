@@ -125,6 +125,8 @@ pub struct Found {
     pub first: u64,
     /// One above the last queue offset that has an entry.
     pub next: u64,
+    /// Whether something lies behind the last entry: zeros, if all is well.
+    pub longer: bool,
 }
 
 /// Removes all queues of a shard: they are made anew from the log.
@@ -162,7 +164,7 @@ pub fn scan(
                 continue;
             };
             let path = topic_path.join(&queue_dir.name);
-            let Some((first, next)) = extent(files, &path, file_bytes)? else {
+            let Some((first, next, longer)) = extent(files, &path, file_bytes)? else {
                 return Ok(None);
             };
             found.push(Found {
@@ -170,6 +172,7 @@ pub fn scan(
                 queue_id,
                 first,
                 next,
+                longer,
             });
         }
     }
@@ -182,7 +185,7 @@ const OFFSET_END: u64 = 1 << 56;
 /// First and next queue offset of the entries in a queue's folder, whose files are
 /// brought to their size where a crash or a cut has left them short. `None` where
 /// a file's name or length is not that of files of this size.
-fn extent(files: &dyn Files, dir: &Path, file_bytes: u64) -> io::Result<Option<(u64, u64)>> {
+fn extent(files: &dyn Files, dir: &Path, file_bytes: u64) -> io::Result<Option<(u64, u64, bool)>> {
     let mut bases = Vec::new();
     for entry in files.list(dir)? {
         let Some(base) = offset_of_name(&entry.name).filter(|base| *base < OFFSET_END) else {
@@ -202,7 +205,7 @@ fn extent(files: &dyn Files, dir: &Path, file_bytes: u64) -> io::Result<Option<(
     }
     bases.sort_unstable();
     let Some(&first) = bases.first() else {
-        return Ok(Some((0, 0)));
+        return Ok(Some((0, 0, false)));
     };
     // A run of full files without a hole; what lies behind a hole cannot be in order.
     let mut last = first;
@@ -213,12 +216,14 @@ fn extent(files: &dyn Files, dir: &Path, file_bytes: u64) -> io::Result<Option<(
         last = base;
     }
     let entry = ENTRY_BYTES as u64;
+    let mut longer = bases.last() > Some(&last);
     loop {
         let file = files.open(&dir.join(file_name(last)), Mode::Read)?;
-        let slots = file.len()?.min(file_bytes) / entry;
-        let used = count_set(&*file, slots)?;
+        let len = file.len()?.min(file_bytes);
+        let used = count_set(&*file, len / entry)?;
+        longer |= used * entry < len;
         if used > 0 || last == first {
-            return Ok(Some((first / entry, last / entry + used)));
+            return Ok(Some((first / entry, last / entry + used, longer)));
         }
         last -= file_bytes;
     }
@@ -419,7 +424,7 @@ mod tests {
             let found = scan(&Disk, root.path(), FILE_BYTES).unwrap().unwrap();
             prop_assert_eq!(
                 found,
-                vec![Found { topic: "T%a|b-c".into(), queue_id: 3, first, next }]
+                vec![Found { topic: "T%a|b-c".into(), queue_id: 3, first, next, longer: preallocated && next % 10 != 0 }]
             );
             let mut at = first;
             while at < next {

@@ -280,9 +280,11 @@ impl Opening<'_> {
         if !sound {
             return self.anew(&found, "queue files are damaged");
         }
-        let entries = queues.entries();
-        if theirs <= vouched.position && from > self.segments.min() && entries != vouched.entries {
-            tracing::warn!(%shard, entries, expected = vouched.entries, "entries are missing");
+        // Files that were to be deleted may still be there.
+        let (entries, starts) = queues.sums();
+        let whole = entries == vouched.entries && starts <= vouched.starts;
+        if theirs <= vouched.position && from > self.segments.min() && !whole {
+            tracing::warn!(%shard, entries, starts, ?vouched, "entries are missing");
             return self.anew(&found, "queue files are missing or damaged");
         }
         Ok((queues, from))
@@ -411,7 +413,8 @@ impl Opening<'_> {
                 found.next,
                 |entry| entry.physical < limit || entry.is_nothing(),
             )?;
-            if next < found.next {
+            // Zeros that another broker reserved, or what a crash left.
+            if next < found.next || (found.longer && self.settings.after_crash) {
                 queue_files::truncate(self.files, &dir, file_bytes, next)?;
             }
             if self.settings.after_crash && next > found.first {

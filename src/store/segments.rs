@@ -352,7 +352,7 @@ impl<'a> Segments<'a> {
             let from = end.saturating_sub(base).min(self.bytes);
             let block = from.next_multiple_of(BLOCK_BYTES as u64).min(self.bytes);
             // First of all, as this waits for writes of a killed process.
-            if block < self.bytes && (all || !is_clear(&*file, block, self.bytes)?) {
+            if all || !is_clear(&*file, block, self.bytes)? {
                 file.clear(block, self.bytes)?;
             }
             if from < block {

@@ -167,6 +167,8 @@ pub struct ShardStore {
     figures: StoreFigures,
     /// Sum of the offsets that come next, over all queues.
     entries: u64,
+    /// Sum of the offsets that files begin at, over all queues.
+    starts: u64,
 }
 
 impl ShardStore {
@@ -189,8 +191,9 @@ impl ShardStore {
             message_timestamp,
             figures: StoreFigures::default(),
             entries: 0,
+            starts: 0,
         };
-        store.entries = store.queues.entries();
+        (store.entries, store.starts) = store.queues.sums();
         // What a recovery entered again is yet to be written.
         let unwritten: Vec<_> = store
             .queues
@@ -271,10 +274,11 @@ impl ShardStore {
     /// Removes the queues of a topic. The caller removes their files.
     pub fn remove_topic(&mut self, topic: &str) -> Vec<QueueIndex> {
         let removed = self.queues.remove(topic);
-        self.entries -= removed
-            .iter()
-            .map(|&index| self.queue(index).next)
-            .sum::<u64>();
+        for &index in &removed {
+            let (next, first) = (self.queue(index).next, self.queue(index).first);
+            self.entries -= next;
+            self.starts -= first;
+        }
         removed
     }
 
@@ -554,6 +558,7 @@ impl ShardStore {
         let vouched = Vouched {
             position: self.log.written(),
             entries: self.entries,
+            starts: self.starts,
         };
         let mut jobs = Vec::new();
         let mut bytes_taken = 0;

@@ -65,15 +65,15 @@ fn harm_file(files: &dyn Files, path: &Path, dice: &mut Dice) {
     };
     match dice.below(3) {
         0 => files.remove_file(path).unwrap(),
-        1 if bytes.len() >= 2124 => {
+        1 if bytes.len() >= 2140 => {
             for _ in 0..4 {
-                let at = 2048 + dice.below(76) as usize;
+                let at = 2048 + dice.below(92) as usize;
                 bytes[at] ^= 1 << dice.below(8);
             }
             put(files, path, &bytes);
         }
         _ => {
-            bytes.truncate(dice.below(2124) as usize);
+            bytes.truncate(dice.below(2140) as usize);
             put(files, path, &bytes);
         }
     }
@@ -152,12 +152,12 @@ fn lose_power(place: &Place, marks: Marks, dice: &mut Dice) {
     change(place.dir.join("tail"), &mut |bytes| bytes[8] ^= 1);
     let mut synced = 0;
     change(place.dir.join("checkpoint"), &mut |bytes| {
-        if bytes.len() < 2124 {
+        if bytes.len() < 2140 {
             return; // cut before
         }
         bytes[2056] ^= 1;
-        let crc = crc32fast::hash(&bytes[2048..2120]);
-        bytes[2120..2124].copy_from_slice(&crc.to_be_bytes());
+        let crc = crc32fast::hash(&bytes[2048..2136]);
+        bytes[2136..2140].copy_from_slice(&crc.to_be_bytes());
         synced = u64::from_be_bytes(bytes[2080..2088].try_into().unwrap());
     });
     let segment = place.settings.segment_bytes;

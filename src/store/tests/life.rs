@@ -46,6 +46,8 @@ pub enum Op {
     AwaitDurable,
     /// The topic of a queue, with all its queues.
     RemoveTopic { queue: usize },
+    /// The disk is full, messages are sent, and there is space again.
+    FillDisk { queue: usize },
 }
 
 /// How a life ends.
@@ -116,6 +118,8 @@ pub struct Life {
     excused: Rc<dyn Fn() -> bool>,
     /// Whether the process is dead: what it does is not seen by anybody.
     dead: Rc<dyn Fn() -> bool>,
+    /// Fills the disk, or makes space again.
+    fill: Rc<dyn Fn(bool)>,
 }
 
 impl Life {
@@ -138,6 +142,7 @@ impl Life {
             stop: Rc::default(),
             excused: Rc::new(|| false),
             dead: Rc::new(|| false),
+            fill: Rc::new(|_| ()),
         };
         Ok((life, report))
     }
@@ -147,10 +152,12 @@ impl Life {
         self,
         excused: impl Fn() -> bool + 'static,
         dead: impl Fn() -> bool + 'static,
+        fill: impl Fn(bool) + 'static,
     ) -> Life {
         Life {
             excused: Rc::new(excused),
             dead: Rc::new(dead),
+            fill: Rc::new(fill),
             ..self
         }
     }
@@ -272,7 +279,9 @@ impl Life {
 
     async fn step(&self, op: &Op) -> Checked {
         match op {
-            Op::Append { queue, bodies } => self.append(*queue, bodies).await?,
+            Op::Append { queue, bodies } => {
+                self.append(*queue, bodies).await?;
+            }
             Op::Burst { queue, count, body } => {
                 for _ in 0..*count {
                     self.append(*queue, &[*body]).await?;
@@ -305,6 +314,22 @@ impl Life {
                 self.model.borrow_mut().remove_topic(topic);
                 self.store.remove_topic(topic).await;
             }
+            Op::FillDisk { queue } => {
+                (self.fill)(true);
+                for _ in 0..40 {
+                    self.append(*queue, &[4000]).await?;
+                }
+                (self.fill)(false);
+                let began = self.edge.now();
+                while !self.append(*queue, &[1]).await? {
+                    let failed = self.store.with(|store| store.log().failure().is_some());
+                    if failed || (self.dead)() {
+                        break;
+                    }
+                    ensure!(self.edge.now() - began < STUCK, "refused, and there is space");
+                    self.edge.sleep(Duration::from_millis(200)).await;
+                }
+            }
         }
         self.check_marks()
     }
@@ -317,7 +342,8 @@ impl Life {
         .await;
     }
 
-    async fn append(&self, queue: usize, bodies: &[usize]) -> Checked {
+    /// Returns whether the records were taken.
+    async fn append(&self, queue: usize, bodies: &[usize]) -> Checked<bool> {
         let (topic, id) = QUEUES[queue];
         let specs: Vec<Spec> = {
             let dice = &mut *self.dice.borrow_mut();
@@ -332,7 +358,7 @@ impl Life {
         let began = self.edge.now();
         loop {
             if (self.dead)() {
-                return Ok(()); // nobody will ever know
+                return Ok(false); // nobody will ever know
             }
             let now_ms = self.model.borrow().clock_ms + 1;
             let mut physical = Vec::new();
@@ -350,7 +376,8 @@ impl Life {
                         end: appended.end,
                         now_ms,
                     };
-                    return self.note(queue, &specs, &placed, &physical, before);
+                    self.note(queue, &specs, &placed, &physical, before)?;
+                    return Ok(true);
                 }
                 Err(NoRoom::Later) => {
                     ensure!(physical.is_empty(), "places given to refused records");
@@ -367,12 +394,12 @@ impl Life {
                         self.marks() == before && physical.is_empty(),
                         "refused records left a trace"
                     );
-                    return Ok(());
+                    return Ok(false);
                 }
                 Err(NoRoom::Failed(_) | NoRoom::NoSegment(_)) if (self.excused)() => {
                     // A roll may have come before the refusal.
                     self.model.borrow_mut().written = self.marks().written;
-                    return Ok(());
+                    return Ok(false);
                 }
                 Err(other) => return Err(format!("append of {total} bytes: {other}")),
             }

@@ -74,7 +74,8 @@ impl History {
             2 | 3 => dice.below(9000) as usize,
             _ => dice.below(700) as usize,
         };
-        match dice.below(16) {
+        match dice.below(17) {
+            16 => Op::FillDisk { queue },
             0..=5 => {
                 let count = 1 + dice.below(4);
                 let bodies = (0..count).map(|_| body(dice)).collect();
@@ -152,8 +153,12 @@ impl History {
         }
         let machine = self.machine.clone();
         let excused = move || machine.injected() > before;
-        let machine = self.machine.clone();
-        let life = life.on(excused, move || machine.is_dead());
+        let (one, other) = (self.machine.clone(), self.machine.clone());
+        let life = life.on(
+            excused,
+            move || one.is_dead(),
+            move |full| other.set_full(full),
+        );
         let named = |fault| format!("life {number}: {fault}");
         life.compare_after_open(self.floor.kill, &report)
             .map_err(named)?;
