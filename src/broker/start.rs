@@ -309,6 +309,7 @@ fn collect_opened(
         let report = &opened.report;
         tracing::info!(
             shard = %opened.shard,
+            left_by = report.left_by,
             after = if crashed { "a crash" } else { "a clean stop" },
             log_bytes = report.log_bytes,
             queues = report.queues,

@@ -61,6 +61,7 @@ pub struct Checkpoint {
 pub struct Stored {
     own: Option<(Checkpoint, [u8; 16])>,
     foreign: Option<i64>,
+    is_there: bool,
 }
 
 impl Stored {
@@ -75,7 +76,8 @@ impl Stored {
             Some(i64::from_be_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
         };
         let foreign = match (time(0), time(8)) {
-            (Some(log), Some(queues)) if log > 0 && queues > 0 => {
+            // A broker that ran for less than a minute leaves no time of its queues.
+            (Some(log), Some(queues)) if log > 0 && queues >= 0 => {
                 let ours = own.is_some_and(|(own, _)| {
                     own.message_timestamp == log && own.message_timestamp == queues
                 });
@@ -83,7 +85,11 @@ impl Stored {
             }
             _ => None,
         };
-        Ok(Stored { own, foreign })
+        Ok(Stored {
+            own,
+            foreign,
+            is_there: !bytes.is_empty(),
+        })
     }
 
     /// What queue files hold after a restart in boot `boot_id`. `proven` is the
@@ -113,9 +119,25 @@ impl Stored {
     }
 
     /// Where another broker wrote the file last: store time up to which its queue
-    /// files hold everything, ms since 1970.
+    /// files hold everything whatever happened, ms since 1970; negative where it
+    /// does not say.
     pub fn foreign(&self) -> Option<i64> {
         self.foreign
+    }
+
+    /// Who wrote the file last, for the log.
+    pub fn left_by(&self) -> &'static str {
+        match self {
+            Stored {
+                is_there: false, ..
+            } => "nobody",
+            Stored {
+                own: Some(_),
+                foreign: None,
+                ..
+            } => "RingMQ",
+            _ => "another broker",
+        }
     }
 
     /// Whether the file speaks of a log longer than `end`.
@@ -210,6 +232,7 @@ mod tests {
         let (boot, other) = ([1; 16], [2; 16]);
         let load = || Stored::load(&Disk, &path).unwrap();
         assert_eq!(load(), Stored::default());
+        assert_eq!(load().left_by(), "nobody");
         let vouched = |position| Vouched {
             position,
             entries: position / 10,
@@ -226,6 +249,7 @@ mod tests {
         assert_eq!(load().vouched(&boot, 899), vouched(700));
         assert_eq!(load().vouched(&other, 900), vouched(700));
         assert_eq!((load().durable(), load().foreign()), (800, None));
+        assert_eq!(load().left_by(), "RingMQ");
         assert!(load().is_beyond(899) && !load().is_beyond(900));
         let bytes = std::fs::read(&path).unwrap();
         assert_eq!(bytes.len(), FILE_BYTES);
@@ -234,13 +258,19 @@ mod tests {
         std::fs::write(&path, damaged).unwrap();
         assert_eq!(load().vouched(&boot, 900), Vouched::default());
         std::fs::write(&path, b"short").unwrap();
-        assert_eq!(load(), Stored::default());
+        assert_eq!(load().vouched(&boot, 900), Vouched::default());
+        assert_eq!((load().durable(), load().foreign()), (0, None));
         // Another broker wrote its times into the file.
         let mut taken = bytes;
         taken[..8].copy_from_slice(&90_000i64.to_be_bytes());
         taken[8..16].copy_from_slice(&80_000i64.to_be_bytes());
-        std::fs::write(&path, taken).unwrap();
+        std::fs::write(&path, &taken).unwrap();
         assert_eq!(load().foreign(), Some(77_000));
         assert_eq!(load().synced(), vouched(700));
+        assert_eq!(load().left_by(), "another broker");
+        // One that had no time to write that of its queues.
+        taken[8..16].fill(0);
+        std::fs::write(&path, taken).unwrap();
+        assert_eq!(load().foreign(), Some(-FOREIGN_SLACK_MS));
     }
 }

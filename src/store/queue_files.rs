@@ -2,15 +2,16 @@
 //! byte offset of their first entry.
 //!
 //! All calls here may wait for the disk; they run before the shard serves, or
-//! on its helper thread. Files are as long as what was written to them; those
-//! that Apache RocketMQ made have their full size, with zeros behind the last
-//! entry.
+//! on its helper thread. Files have their full size from the start, with zeros
+//! that take no blocks behind the last entry: Apache RocketMQ opens no store
+//! that has a shorter one.
 
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use super::BLOCK_BYTES;
 use super::consume_queue::{ENTRY_BYTES, Entry, FirstReadable, Queues, first_at};
 use super::edge::{Files, Mode, Patience, StoreFile};
 use super::layout::{consume_queue_root, file_name, offset_of_name};
@@ -59,6 +60,9 @@ pub fn write(
             }
             other => other?,
         };
+        if file.len()? < file_bytes {
+            file.set_len(file_bytes)?;
+        }
         file.write_at(&rest[..len], at - base)?;
         touched.insert(path);
         at += len as u64;
@@ -122,7 +126,7 @@ pub struct Found {
     pub first: u64,
     /// One above the last queue offset that has an entry.
     pub next: u64,
-    /// Whether something lies behind the last entry: zeros, if all is well.
+    /// Whether something lies behind the last entry, as a crash may leave it.
     pub longer: bool,
 }
 
@@ -179,7 +183,8 @@ pub fn scan(
 /// Byte offsets in a queue are below it: no number of bytes on a disk comes near.
 const OFFSET_END: u64 = 1 << 56;
 
-/// First and next queue offset of the entries in a queue's folder. `None` where
+/// First and next queue offset of the entries in a queue's folder, whose files are
+/// brought to their size where a crash or a cut has left them short. `None` where
 /// a file's name or length is not that of files of this size.
 fn extent(files: &dyn Files, dir: &Path, file_bytes: u64) -> io::Result<Option<(u64, u64, bool)>> {
     let mut bases = Vec::new();
@@ -193,6 +198,12 @@ fn extent(files: &dyn Files, dir: &Path, file_bytes: u64) -> io::Result<Option<(
         }
         if len > 0 {
             bases.push(base);
+        }
+        if len < file_bytes {
+            let file = files.open(&dir.join(&entry.name), Mode::Write)?;
+            // Without the part of an entry that may be at its end.
+            file.set_len(len - len % ENTRY_BYTES as u64)?;
+            file.set_len(file_bytes)?;
         }
     }
     bases.sort_unstable();
@@ -212,8 +223,8 @@ fn extent(files: &dyn Files, dir: &Path, file_bytes: u64) -> io::Result<Option<(
     loop {
         let file = files.open(&dir.join(file_name(last)), Mode::Read)?;
         let len = file.len()?.min(file_bytes);
-        let used = count_set(&*file, len / entry)?;
-        longer |= used * entry < len;
+        let (used, dirty) = count_set(&*file, len / entry)?;
+        longer |= dirty;
         if used > 0 || last == first {
             return Ok(Some((first / entry, last / entry + used, longer)));
         }
@@ -230,17 +241,35 @@ fn is_full(files: &dyn Files, path: &Path, file_bytes: u64) -> io::Result<bool> 
     Ok(read == ENTRY_BYTES && Entry::from_bytes(&bytes).is_set())
 }
 
-/// Number of entries before the first empty one: entries are set from the front.
-fn count_set(file: &dyn StoreFile, slots: u64) -> io::Result<u64> {
-    let set = |slot: u64| -> io::Result<bool> {
-        let mut bytes = [0; ENTRY_BYTES];
+/// Number of entries before the first empty one, as entries are set from the front;
+/// and whether something lies shortly behind, which only a crash leaves.
+fn count_set(file: &dyn StoreFile, slots: u64) -> io::Result<(u64, bool)> {
+    let block = |slot: u64, count: u64| -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; count as usize * ENTRY_BYTES];
         let read = file.read_at(&mut bytes, slot * ENTRY_BYTES as u64, Patience::Wait)?;
-        Ok(read == ENTRY_BYTES && Entry::from_bytes(&bytes).is_set())
+        bytes.truncate(read);
+        Ok(bytes)
     };
-    if slots == 0 || set(slots - 1)? {
-        return Ok(slots);
+    let leading = |bytes: &[u8]| {
+        let entries = bytes.chunks_exact(ENTRY_BYTES).map(Entry::from_bytes);
+        entries.take_while(Entry::is_set).count() as u64
+    };
+    let is_dirty = |bytes: &[u8]| bytes.iter().any(|&byte| byte != 0);
+    const BLOCK: u64 = (BLOCK_BYTES / ENTRY_BYTES) as u64;
+    if slots == 0 {
+        return Ok((0, false));
     }
-    let (mut low, mut high) = (0, slots - 1);
+    // Most queues are short: one read tells.
+    let front = block(0, BLOCK.min(slots))?;
+    let found = leading(&front);
+    if found < BLOCK.min(slots) {
+        return Ok((found, is_dirty(&front[found as usize * ENTRY_BYTES..])));
+    }
+    let set = |slot: u64| Ok::<_, io::Error>(leading(&block(slot, 1)?) == 1);
+    if set(slots - 1)? {
+        return Ok((slots, false));
+    }
+    let (mut low, mut high) = (found, slots - 1);
     while low < high {
         let middle = low.midpoint(high);
         if set(middle)? {
@@ -249,7 +278,8 @@ fn count_set(file: &dyn StoreFile, slots: u64) -> io::Result<u64> {
             high = middle;
         }
     }
-    Ok(low)
+    let behind = block(low, BLOCK.min(slots - low))?;
+    Ok((low, is_dirty(&behind)))
 }
 
 /// Whether the entries `first..next` can be those of messages between `start` and
@@ -305,7 +335,9 @@ pub fn truncate(files: &dyn Files, dir: &Path, file_bytes: u64, next: u64) -> io
         } else if base < end + file_bytes {
             let keep = end.saturating_sub(base).min(file_bytes);
             if files.len(&path)? > keep {
-                files.open(&path, Mode::Write)?.set_len(keep)?;
+                let file = files.open(&path, Mode::Write)?;
+                file.set_len(keep)?;
+                file.set_len(file_bytes)?;
             }
         }
     }
@@ -503,7 +535,7 @@ mod tests {
             let found = scan(&Disk, root.path(), FILE_BYTES).unwrap().unwrap();
             prop_assert_eq!(
                 found,
-                vec![Found { topic: "T%a|b-c".into(), queue_id: 3, first, next, longer: preallocated && next % 10 != 0 }]
+                vec![Found { topic: "T%a|b-c".into(), queue_id: 3, first, next, longer: false }]
             );
             let mut at = first;
             while at < next {

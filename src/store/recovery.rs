@@ -28,6 +28,7 @@ use super::segments::{self, Segments};
 use super::shard_store::StoreSettings;
 use super::tail::Tail;
 use super::{POSITION_BITS, ShardId, align_down};
+use crate::wire::message::Record;
 
 /// Why a store cannot be opened.
 #[derive(Debug)]
@@ -68,6 +69,9 @@ impl From<io::Error> for OpenError {
 /// What a recovery found and did.
 #[derive(Clone, Debug, Default)]
 pub struct RecoveryReport {
+    /// Who had the store open last, as the checkpoint tells: "RingMQ", "another
+    /// broker" or, without a checkpoint, "nobody".
+    pub left_by: &'static str,
     /// Bytes in the log.
     pub log_bytes: u64,
     /// Bytes taken over from the tail file.
@@ -119,6 +123,7 @@ pub fn open(
     let tail = take_over_tail(&mut segments, dir, shard, &mut report)?;
     let checkpoint = dir.join("checkpoint");
     let stored = Stored::load(files, &checkpoint)?;
+    report.left_by = stored.left_by();
     let promised = stored.durable().min(segments.end()).max(tail.promised);
     let opening = Opening {
         files,
@@ -168,6 +173,11 @@ pub fn open(
     }
     report.log_bytes = end - segments.min();
     report.scanned = end - from.min(end);
+    if report.left_by == "RingMQ" && !settings.after_crash && report.scanned > 0 {
+        // RingMQ reads all of the log into its checkpoint when it stops; a broker that
+        // wrote a few messages leaves the times in it as they were.
+        report.left_by = "another broker";
+    }
     report.queues = queues
         .iter_mut()
         .filter(|(_, queue)| queue.next > 0)
@@ -218,6 +228,15 @@ fn take_over_tail(
     let before = survivor.start.saturating_sub(survivor.before.len() as u64);
     if !segments.holds(before, &survivor.before)? {
         tracing::warn!(%shard, "the tail file is not of this log, or the log is damaged: not used");
+        return Ok(proof);
+    }
+    if !survivor.bytes.is_empty() && segments.has_another(survivor.start, &survivor.bytes)? {
+        tracing::error!(
+            %shard,
+            bytes = survivor.bytes.len(),
+            "another broker has written to the log behind what is in it: what a killed process \
+             left in the tail file has no place there any more"
+        );
         return Ok(proof);
     }
     // What lies in front first: a power loss must not leave a hole.
@@ -322,16 +341,21 @@ impl Opening<'_> {
     /// of the newest segment that begins with a message of `time` or before.
     fn foreign_start(&self, found: &[Found], time: i64) -> io::Result<u64> {
         if !self.settings.after_crash {
-            let file_bytes = self.settings.queue_file_bytes;
             let mut end = 0;
             for queue in found.iter().filter(|queue| queue.next > queue.first) {
-                let dir = queue_files::dir(self.dir, &queue.topic, queue.queue_id);
-                let last = queue.next - 1;
-                let read =
-                    queue_files::read(self.files, &dir, file_bytes, last, 1, Patience::Wait)?;
-                if let Some(entry) = read.first().filter(|entry| !entry.is_nothing()) {
-                    end = end.max(entry.physical + i64::from(entry.size));
+                let Some(entry) = self.last_entry(queue)? else {
+                    continue;
+                };
+                if !self.is_last_of(&entry, queue)? {
+                    tracing::warn!(
+                        shard = %self.shard,
+                        topic = queue.topic,
+                        queue = queue.queue_id,
+                        "the last entry is not that of the queue's message: not believed"
+                    );
+                    return Ok(0);
                 }
+                end = end.max(entry.physical + i64::from(entry.size));
             }
             return Ok(end as u64 & ((1 << POSITION_BITS) - 1));
         }
@@ -343,6 +367,41 @@ impl Opening<'_> {
             }
         }
         Ok(0)
+    }
+
+    /// The newest entry of a queue that has any; `None` where it stands for nothing.
+    fn last_entry(&self, queue: &Found) -> io::Result<Option<Entry>> {
+        let dir = queue_files::dir(self.dir, &queue.topic, queue.queue_id);
+        let file_bytes = self.settings.queue_file_bytes;
+        let last = queue.next - 1;
+        let read = queue_files::read(self.files, &dir, file_bytes, last, 1, Patience::Wait)?;
+        Ok(read.first().filter(|entry| !entry.is_nothing()).copied())
+    }
+
+    /// Whether the newest entry of a queue points at its message, or at one that is gone
+    /// with its segment. A broker that was killed can have left entries of messages that
+    /// the log lacks, and another one opened the store since.
+    fn is_last_of(&self, entry: &Entry, queue: &Found) -> io::Result<bool> {
+        let segments = self.segments;
+        let position = entry.physical as u64 & ((1 << POSITION_BITS) - 1);
+        let size = entry.size as u64;
+        if self.physical(position) != entry.physical || position >= segments.end() {
+            return Ok(false);
+        }
+        // Entries of light queues point at messages of other topics.
+        if position < segments.min() || queue.topic.starts_with("%LMQ%") {
+            return Ok(true);
+        }
+        let room = segments.base(position) + segments.bytes() - position;
+        if size > room.min(segments::RECORD_BYTES_MAX as u64) {
+            return Ok(false);
+        }
+        let bytes = segments.read(position, size as usize)?;
+        Ok(Record::parse(&bytes).is_ok_and(|record| {
+            record.topic() == queue.topic.as_bytes()
+                && record.queue_id() == queue.queue_id
+                && record.queue_offset() as u64 == queue.next - 1
+        }))
     }
 
     /// Takes over the queues that were found, cut to the entries of messages in
@@ -362,8 +421,7 @@ impl Opening<'_> {
                 found.next,
                 |entry| entry.physical < limit || entry.is_nothing(),
             )?;
-            // Zeros that another broker reserved, or what a crash left.
-            if next < found.next || (found.longer && self.settings.after_crash) {
+            if next < found.next || found.longer {
                 queue_files::truncate(self.files, &dir, file_bytes, next)?;
             }
             if self.settings.after_crash && next > found.first {

@@ -11,7 +11,7 @@ use super::{BLOCK_BYTES, POSITION_BITS, ShardId, segment};
 use crate::wire::message::{BLANK_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, Record};
 
 /// Longest record, in bytes: the largest body that can be set, and room to spare.
-const RECORD_BYTES_MAX: usize = 256 * 1024 * 1024;
+pub const RECORD_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Fewest bytes of the log that a message takes: those of one in a batch that is
 /// stored as one record. So a queue offset is bounded by the place of its record.
@@ -224,6 +224,21 @@ impl<'a> Segments<'a> {
             rest = behind;
         }
         Ok(true)
+    }
+
+    /// Whether the log has a message at `position` that `bytes` do not begin with.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn has_another(&self, position: u64, bytes: &[u8]) -> io::Result<bool> {
+        if position == self.end() {
+            return Ok(false);
+        }
+        let mut reader = self.reader(self.base(position))?;
+        Ok(match reader.at(position)? {
+            Found::Record(record) => !bytes.starts_with(record.bytes()),
+            _ => false,
+        })
     }
 
     /// Whether a record, a filler or clear space begins at `position`.
