@@ -129,6 +129,19 @@ pub struct Found {
     pub first: u64,
     /// One above the last queue offset that has an entry.
     pub next: u64,
+    /// The first entry.
+    pub oldest: Option<Entry>,
+    /// The last entry.
+    pub newest: Option<Entry>,
+}
+
+/// What lies in a queue's folder.
+#[derive(Default)]
+struct Extent {
+    first: u64,
+    next: u64,
+    oldest: Option<Entry>,
+    newest: Option<Entry>,
 }
 
 /// Removes all queues of a shard: they are made anew from the log.
@@ -166,14 +179,16 @@ pub fn scan(
                 continue;
             };
             let path = topic_path.join(&queue_dir.name);
-            let Some((first, next)) = extent(files, &path, file_bytes)? else {
+            let Some(extent) = extent(files, &path, file_bytes)? else {
                 return Ok(None);
             };
             found.push(Found {
                 topic: topic.to_owned(),
                 queue_id,
-                first,
-                next,
+                first: extent.first,
+                next: extent.next,
+                oldest: extent.oldest,
+                newest: extent.newest,
             });
         }
     }
@@ -183,25 +198,38 @@ pub fn scan(
 /// Byte offsets in a queue are below it: no number of bytes on a disk comes near.
 const OFFSET_END: u64 = 1 << 56;
 
-/// First and next queue offset of the entries in a queue's folder. `None` where
-/// a file's name or length is not that of files of this size.
-fn extent(files: &dyn Files, dir: &Path, file_bytes: u64) -> io::Result<Option<(u64, u64)>> {
+/// The entries in a queue's folder. `None` where a file's name or length is not that
+/// of files of this size. Of the usual queue, which has one file, the folder is listed
+/// and the file opened once: there may be 100,000 of them.
+fn extent(files: &dyn Files, dir: &Path, file_bytes: u64) -> io::Result<Option<Extent>> {
     let mut bases = Vec::new();
     for entry in files.list(dir)? {
         let Some(base) = offset_of_name(&entry.name).filter(|base| *base < OFFSET_END) else {
             continue;
         };
-        let len = files.len(&dir.join(&entry.name))?;
-        if base % file_bytes != 0 || len > file_bytes {
+        if base % file_bytes != 0 {
+            return Ok(None);
+        }
+        bases.push(base);
+    }
+    bases.sort_unstable();
+    if let [only] = bases[..] {
+        let file = files.open(&dir.join(file_name(only)), Mode::Read)?;
+        return extent_of_one(&*file, only, file_bytes);
+    }
+    let mut filled = Vec::with_capacity(bases.len());
+    for base in bases {
+        let len = files.len(&dir.join(file_name(base)))?;
+        if len > file_bytes {
             return Ok(None);
         }
         if len > 0 {
-            bases.push(base);
+            filled.push(base);
         }
     }
-    bases.sort_unstable();
+    let bases = filled;
     let Some(&first) = bases.first() else {
-        return Ok(Some((0, 0)));
+        return Ok(Some(Extent::default()));
     };
     // A run of full files without a hole; what lies behind a hole cannot be in order.
     let mut last = first;
@@ -215,12 +243,44 @@ fn extent(files: &dyn Files, dir: &Path, file_bytes: u64) -> io::Result<Option<(
     loop {
         let file = files.open(&dir.join(file_name(last)), Mode::Read)?;
         let slots = file.len()?.min(file_bytes) / entry;
-        let used = count_set(&*file, slots)?;
+        let (used, newest) = count_set(&*file, slots)?;
         if used > 0 || last == first {
-            return Ok(Some((first / entry, last / entry + used)));
+            return Ok(Some(Extent {
+                first: first / entry,
+                next: last / entry + used,
+                oldest: None,
+                newest,
+            }));
         }
         last -= file_bytes;
     }
+}
+
+fn extent_of_one(file: &dyn StoreFile, base: u64, file_bytes: u64) -> io::Result<Option<Extent>> {
+    let len = file.len()?;
+    if len > file_bytes {
+        return Ok(None);
+    }
+    let entry = ENTRY_BYTES as u64;
+    let (used, newest) = count_set(file, len / entry)?;
+    if len == 0 {
+        return Ok(Some(Extent::default()));
+    }
+    let oldest = if used > 1 { entry_at(file, 0)? } else { newest };
+    Ok(Some(Extent {
+        first: base / entry,
+        next: base / entry + used,
+        oldest,
+        newest,
+    }))
+}
+
+/// The entry in a place of a file, where one is set.
+fn entry_at(file: &dyn StoreFile, slot: u64) -> io::Result<Option<Entry>> {
+    let mut bytes = [0; ENTRY_BYTES];
+    let read = file.read_at(&mut bytes, slot * ENTRY_BYTES as u64, Patience::Wait)?;
+    let entry = Entry::from_bytes(&bytes);
+    Ok((read == ENTRY_BYTES && entry.is_set()).then_some(entry))
 }
 
 /// Whether a file has its full size and an entry at its end.
@@ -232,26 +292,28 @@ fn is_full(files: &dyn Files, path: &Path, file_bytes: u64) -> io::Result<bool> 
     Ok(read == ENTRY_BYTES && Entry::from_bytes(&bytes).is_set())
 }
 
-/// Number of entries before the first empty one: entries are set from the front.
-fn count_set(file: &dyn StoreFile, slots: u64) -> io::Result<u64> {
-    let set = |slot: u64| -> io::Result<bool> {
-        let mut bytes = [0; ENTRY_BYTES];
-        let read = file.read_at(&mut bytes, slot * ENTRY_BYTES as u64, Patience::Wait)?;
-        Ok(read == ENTRY_BYTES && Entry::from_bytes(&bytes).is_set())
+/// Number of entries before the first empty one, and the last of them: entries are set
+/// from the front.
+fn count_set(file: &dyn StoreFile, slots: u64) -> io::Result<(u64, Option<Entry>)> {
+    let Some(last) = slots.checked_sub(1) else {
+        return Ok((0, None));
     };
-    if slots == 0 || set(slots - 1)? {
-        return Ok(slots);
+    let newest = entry_at(file, last)?;
+    if newest.is_some() {
+        return Ok((slots, newest));
     }
-    let (mut low, mut high) = (0, slots - 1);
+    let (mut low, mut high, mut newest) = (0, last, None);
     while low < high {
         let middle = low.midpoint(high);
-        if set(middle)? {
-            low = middle + 1;
-        } else {
-            high = middle;
+        match entry_at(file, middle)? {
+            None => high = middle,
+            some => {
+                newest = some;
+                low = middle + 1;
+            }
         }
     }
-    Ok(low)
+    Ok((low, newest))
 }
 
 /// Whether the entries `first..next` can be those of messages between `start` and
@@ -371,6 +433,9 @@ pub fn find_first_readable(
     limit: i64,
 ) -> io::Result<()> {
     for (_, queue) in queues.iter_mut() {
+        if queue.oldest >= limit {
+            continue;
+        }
         let first = match queue.first_readable(limit) {
             FirstReadable::At(first) => first,
             FirstReadable::InFiles(range) => {
@@ -415,41 +480,19 @@ pub fn remove_front(
     Ok(())
 }
 
-/// [`partition`], made cheap for the common case that the last entry passes.
+/// First queue offset in `range` for which `before` is false; entries for which it is
+/// true come first.
 ///
 /// # Errors
 /// Those of reading.
-pub fn partition_tail(
+pub fn partition(
     files: &dyn Files,
     dir: &Path,
     file_bytes: u64,
-    first: u64,
-    next: u64,
+    range: Range<u64>,
     before: impl Fn(&Entry) -> bool,
 ) -> io::Result<u64> {
-    if next > first {
-        let last = read(files, dir, file_bytes, next - 1, 1, Patience::Wait)?;
-        if last.first().is_some_and(&before) {
-            return Ok(next);
-        }
-    }
-    partition(files, dir, file_bytes, first, next, before)
-}
-
-/// First queue offset in `first..next` for which `before` is false; entries for
-/// which it is true come first.
-///
-/// # Errors
-/// Those of reading.
-fn partition(
-    files: &dyn Files,
-    dir: &Path,
-    file_bytes: u64,
-    first: u64,
-    next: u64,
-    before: impl Fn(&Entry) -> bool,
-) -> io::Result<u64> {
-    let (mut low, mut high) = (first, next);
+    let (mut low, mut high) = (range.start, range.end);
     while low < high {
         let middle = low.midpoint(high);
         let entries = read(files, dir, file_bytes, middle, 1, Patience::Wait)?;
@@ -503,10 +546,13 @@ mod tests {
                 }
             }
             let found = scan(&Disk, root.path(), FILE_BYTES).unwrap().unwrap();
-            prop_assert_eq!(
-                found,
-                vec![Found { topic: "T%a|b-c".into(), queue_id: 3, first, next }]
-            );
+            let [found] = &found[..] else { panic!("{found:?}") };
+            prop_assert_eq!((&*found.topic, found.queue_id), ("T%a|b-c", 3));
+            prop_assert_eq!((found.first, found.next), (first, next));
+            prop_assert_eq!(found.newest, entries(next - 1..next).pop());
+            if let Some(oldest) = found.oldest {
+                prop_assert_eq!(oldest, entries(first..first + 1)[0]);
+            }
             let mut at = first;
             while at < next {
                 let run = read(&Disk, &dir, FILE_BYTES, at, 7, Patience::Wait).unwrap();
@@ -516,7 +562,7 @@ mod tests {
             }
             prop_assert!(read(&Disk, &dir, FILE_BYTES, next, 7, Patience::Wait).unwrap().is_empty());
             let limit = (first + cut) as i64 * 100;
-            let end = partition(&Disk, &dir, FILE_BYTES, first, next, |e| e.physical < limit).unwrap();
+            let end = partition(&Disk, &dir, FILE_BYTES, first..next, |e| e.physical < limit).unwrap();
             prop_assert_eq!(end, (first + cut).min(next));
             truncate(&Disk, &dir, FILE_BYTES, end).unwrap();
             let found = scan(&Disk, root.path(), FILE_BYTES).unwrap().unwrap();

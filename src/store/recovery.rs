@@ -337,14 +337,13 @@ impl Opening<'_> {
         let mut queues = Queues::default();
         for found in found {
             let dir = queue_files::dir(self.dir, &found.topic, found.queue_id);
-            let next = queue_files::partition_tail(
-                self.files,
-                &dir,
-                file_bytes,
-                found.first,
-                found.next,
-                |entry| entry.physical < limit || entry.is_nothing(),
-            )?;
+            let before = |entry: &Entry| entry.physical < limit || entry.is_nothing();
+            let next = if found.newest.as_ref().is_some_and(before) {
+                found.next
+            } else {
+                let range = found.first..found.next;
+                queue_files::partition(self.files, &dir, file_bytes, range, before)?
+            };
             if next < found.next {
                 queue_files::truncate(self.files, &dir, file_bytes, next)?;
             }
@@ -354,7 +353,12 @@ impl Opening<'_> {
                 let range = newest.max(found.first)..next;
                 sound &= queue_files::is_rising(self.files, &dir, file_bytes, range, start, limit)?;
             }
-            queues.insert(&found.topic, found.queue_id, found.first, next);
+            let index = queues.insert(&found.topic, found.queue_id, found.first, next);
+            if let Some(oldest) = found.oldest.filter(|entry| !entry.is_nothing()) {
+                if found.first < next {
+                    queues.get_mut(index).oldest = oldest.physical;
+                }
+            }
         }
         Ok((queues, sound))
     }
