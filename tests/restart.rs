@@ -12,6 +12,8 @@ mod disk_full;
 mod files;
 #[path = "restart/ledger.rs"]
 mod ledger;
+#[path = "restart/many_queues.rs"]
+mod many_queues;
 #[path = "restart/retention.rs"]
 mod retention;
 #[path = "restart/stop.rs"]

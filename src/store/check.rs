@@ -16,7 +16,7 @@ use super::edge::{Disk, Files, Patience};
 use super::segments::{Found, Segments};
 use super::shard_store::StoreSettings;
 use super::tail::Tail;
-use super::{OpenError, ShardId, queue_files};
+use super::{OpenError, ShardId, queue_files, queue_scan};
 use crate::wire::message::Record;
 
 /// Entries of a queue that are held while the log is read.
@@ -265,12 +265,12 @@ impl<'a> QueueChecks<'a> {
         settings: &'a StoreSettings,
     ) -> io::Result<QueueChecks<'a>> {
         let file_bytes = settings.queue_file_bytes;
-        let found = queue_files::scan(files, dir, file_bytes)?;
+        let found = queue_scan::scan(files, dir, file_bytes)?;
         let other_size = found.is_none();
         let queues = found.unwrap_or_default().into_iter().map(|found| {
             let check = QueueCheck {
-                first: found.first,
-                next: found.next,
+                first: found.extent.first,
+                next: found.extent.next,
                 seen: 0,
                 right: 0,
                 wrong: 0,

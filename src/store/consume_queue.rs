@@ -116,7 +116,11 @@ impl Queue {
     pub fn push(&mut self, entry: Entry) -> u64 {
         let offset = self.next;
         if self.min == offset {
-            self.oldest = entry.physical;
+            self.oldest = if entry.is_nothing() {
+                UNKNOWN
+            } else {
+                entry.physical
+            };
         }
         self.recent.push_back(entry);
         self.next += 1;

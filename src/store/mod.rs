@@ -29,6 +29,7 @@ mod json_file;
 mod layout;
 mod lock;
 mod queue_files;
+mod queue_scan;
 mod queue_writer;
 mod recovery;
 mod retention;

@@ -140,7 +140,7 @@ fn save_checkpoint(
     // What was synced before stays the promise.
     let before = Stored::load(files, &path)?.synced();
     if let Some(touched) = sync {
-        queue_files::sync(files, touched)?;
+        queue_files::sync(files, dir, touched)?;
         touched.clear();
         if before.position > checkpoint.synced.position {
             checkpoint.synced = before;

@@ -20,9 +20,10 @@ use std::time::Instant;
 use super::checkpoint::Stored;
 use super::commit_log::CommitLog;
 use super::consume_queue::{ENTRY_BYTES, Entry, Queues};
-use super::edge::{Files, Patience};
+use super::edge::Files;
 use super::layout::{commit_log_dir, consume_queue_root};
-use super::queue_files::{self, Found};
+use super::queue_files;
+use super::queue_scan::{self, Found};
 use super::scan::{LogEnd, Scan};
 use super::segments::{self, Segments};
 use super::shard_store::StoreSettings;
@@ -265,7 +266,7 @@ impl Opening<'_> {
     fn queues(&self, stored: &Stored, proven: u64) -> Result<(Queues, u64), OpenError> {
         let (files, shard) = (self.files, self.shard);
         let file_bytes = self.settings.queue_file_bytes;
-        let Some(found) = queue_files::scan(files, self.dir, file_bytes)? else {
+        let Some(found) = queue_scan::scan(files, self.dir, file_bytes)? else {
             return self.anew(&[], "queue files of another size setting");
         };
         let vouched = stored.vouched(&files.boot_id()?, proven);
@@ -313,23 +314,22 @@ impl Opening<'_> {
     /// it had, where its last entry can be true.
     fn keep_offset(&self, found: &Found, queues: &mut Queues) -> io::Result<()> {
         let min = self.segments.min();
-        let plausible = found.next > 0 && found.next <= min / segments::MESSAGE_BYTES_MIN;
+        let plausible =
+            found.extent.next > 0 && found.extent.next <= min / segments::MESSAGE_BYTES_MIN;
         if !plausible {
             return Ok(());
         }
-        let file_bytes = self.settings.queue_file_bytes;
-        let dir = queue_files::dir(self.dir, &found.topic, found.queue_id);
-        let last = found.next - 1;
-        let read = queue_files::read(self.files, &dir, file_bytes, last, 1, Patience::Wait)?;
         let start = self.physical(0);
-        let gone = read.first().is_some_and(|entry| {
+        let gone = found.extent.newest.is_some_and(|entry| {
             entry.is_nothing() || (start..self.physical(min)).contains(&entry.physical)
         });
+        let per_file = self.settings.queue_file_bytes / ENTRY_BYTES as u64;
+        let last = found.extent.next - 1;
         if gone {
-            let first = last - last % (file_bytes / ENTRY_BYTES as u64);
+            let first = last - last % per_file;
             let index = queues.insert(&found.topic, found.queue_id, first, first);
             let queue = queues.get_mut(index);
-            while queue.next < found.next {
+            while queue.next < found.extent.next {
                 queue.push(Entry::NOTHING);
             }
         }
@@ -342,8 +342,12 @@ impl Opening<'_> {
     fn foreign_start(&self, found: &[Found], time: i64) -> io::Result<u64> {
         if !self.settings.after_crash {
             let mut end = 0;
-            for queue in found.iter().filter(|queue| queue.next > queue.first) {
-                let Some(entry) = self.last_entry(queue)? else {
+            for queue in found
+                .iter()
+                .filter(|queue| queue.extent.next > queue.extent.first)
+            {
+                let newest = queue.extent.newest.filter(|entry| !entry.is_nothing());
+                let Some(entry) = newest else {
                     continue;
                 };
                 if !self.is_last_of(&entry, queue)? {
@@ -369,15 +373,6 @@ impl Opening<'_> {
         Ok(0)
     }
 
-    /// The newest entry of a queue that has any; `None` where it stands for nothing.
-    fn last_entry(&self, queue: &Found) -> io::Result<Option<Entry>> {
-        let dir = queue_files::dir(self.dir, &queue.topic, queue.queue_id);
-        let file_bytes = self.settings.queue_file_bytes;
-        let last = queue.next - 1;
-        let read = queue_files::read(self.files, &dir, file_bytes, last, 1, Patience::Wait)?;
-        Ok(read.first().filter(|entry| !entry.is_nothing()).copied())
-    }
-
     /// Whether the newest entry of a queue points at its message, or at one that is gone
     /// with its segment. A broker that was killed can have left entries of messages that
     /// the log lacks, and another one opened the store since.
@@ -400,7 +395,7 @@ impl Opening<'_> {
         Ok(Record::parse(&bytes).is_ok_and(|record| {
             record.topic() == queue.topic.as_bytes()
                 && record.queue_id() == queue.queue_id
-                && record.queue_offset() as u64 == queue.next - 1
+                && record.queue_offset() as u64 == queue.extent.next - 1
         }))
     }
 
@@ -413,24 +408,28 @@ impl Opening<'_> {
         let mut queues = Queues::default();
         for found in found {
             let dir = queue_files::dir(self.dir, &found.topic, found.queue_id);
-            let next = queue_files::partition_tail(
-                self.files,
-                &dir,
-                file_bytes,
-                found.first,
-                found.next,
-                |entry| entry.physical < limit || entry.is_nothing(),
-            )?;
-            if next < found.next || found.longer {
+            let before = |entry: &Entry| entry.physical < limit || entry.is_nothing();
+            let next = if found.extent.newest.as_ref().is_some_and(before) {
+                found.extent.next
+            } else {
+                let range = found.extent.first..found.extent.next;
+                queue_files::partition(self.files, &dir, file_bytes, range, before)?
+            };
+            if next < found.extent.next || found.extent.is_longer {
                 queue_files::truncate(self.files, &dir, file_bytes, next)?;
             }
-            if self.settings.after_crash && next > found.first {
+            if self.settings.after_crash && next > found.extent.first {
                 // A crash harms what was being written: the newest file.
                 let newest = (next - 1) - (next - 1) % (file_bytes / ENTRY_BYTES as u64);
-                let range = newest.max(found.first)..next;
+                let range = newest.max(found.extent.first)..next;
                 sound &= queue_files::is_rising(self.files, &dir, file_bytes, range, start, limit)?;
             }
-            queues.insert(&found.topic, found.queue_id, found.first, next);
+            let index = queues.insert(&found.topic, found.queue_id, found.extent.first, next);
+            if let Some(oldest) = found.extent.oldest.filter(|entry| !entry.is_nothing()) {
+                if found.extent.first < next {
+                    queues.get_mut(index).oldest = oldest.physical;
+                }
+            }
         }
         Ok((queues, sound))
     }

@@ -306,16 +306,20 @@ impl StoreHandle {
             let log = &shared.state.borrow().log;
             (log.min(), log.segment_bytes())
         };
+        let first = shared.retention.removed.get();
+        let began = shared.edge.now();
         while shared.retention.removed.get() < min {
             let position = shared.retention.removed.get();
             let path = segment::path(&shared.dir, shared.shard, position);
-            let (files, name) = (shared.files.clone(), path.clone());
-            let began = shared.edge.now();
-            let remove = move || remove_for_good(&*files, &name);
+            let files = shared.files.clone();
+            let remove = move || remove_for_good(&*files, &path);
             shared.edge.blocking(remove).await?;
             shared.retention.removed.set(position + bytes);
+        }
+        if first < min {
+            let segments = (min - first) / bytes;
             let millis = (shared.edge.now() - began).as_millis() as u64;
-            tracing::info!(shard = %shared.shard, path = %path.display(), millis, "segment deleted");
+            tracing::info!(shard = %shared.shard, segments, log_begins = min, millis, "segments deleted");
         }
         Ok(())
     }

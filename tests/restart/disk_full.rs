@@ -269,9 +269,14 @@ fn above_the_forced_level_segments_go_before_their_time() {
     // Twice what the disk has: deletion keeps up with what comes in.
     let mut refused = 0;
     for n in 0..6500 {
+        // No disk fills within the second between two looks.
+        if n % 10 == 0 {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         let reply = client.call(Send::new("Stream", body("Stream", n, 20_000)));
         if reply.code == 14 {
             refused += 1;
+            assert!(refused < 100, "{}", reply.remark);
             std::thread::sleep(Duration::from_millis(200));
         } else {
             reply.expect(0);
@@ -279,6 +284,5 @@ fn above_the_forced_level_segments_go_before_their_time() {
     }
     let first = crate::common::min_offset(&mut client, "Stream", 0);
     assert!(first > 1000, "{first}, {refused} refused");
-    assert!(refused < 500, "{refused} refused");
     server.assert_healthy();
 }

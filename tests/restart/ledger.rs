@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
-use crate::common::{Client, Pull, Send, Server, body, max_offset, min_offset, topic};
+use crate::common::{Client, Pull, Send, Server, body, eventually, max_offset, min_offset, topic};
 
 /// Requests that a producer has under way.
 const WINDOW: usize = 8;
@@ -108,6 +109,19 @@ impl Ledger {
     /// Reads every queue from its first readable message on, as older ones were
     /// deleted: the checks of [`Ledger::verify`]. Returns how many there were.
     pub fn verify_kept(&self, server: &Server) -> usize {
+        // Not while more is deleted.
+        let mut client = server.connect();
+        let mut mins = || -> Vec<i64> {
+            let queues = 0..self.queues;
+            queues
+                .map(|queue| min_offset(&mut client, &self.topic, queue))
+                .collect()
+        };
+        eventually("deletions end", Duration::from_secs(20), || {
+            let before = mins();
+            std::thread::sleep(Duration::from_millis(1500));
+            mins() == before
+        });
         let seen = self.read(server, |client, queue| {
             min_offset(client, &self.topic, queue)
         });

@@ -144,8 +144,7 @@ fn the_oldest_segments_go_and_readers_go_on_at_what_is_left() {
 fn offsets_go_on_after_every_kind_of_restart() {
     let mut server = shrunk();
     let mut kept = bounds(&mut server.connect(), "Kept");
-    let mut gone = 250;
-    for round in 0..5 {
+    for (gone, round) in (250..).zip(0..5) {
         match round {
             0 => assert_eq!(server.stop(), 0),
             1 => server.kill(),
@@ -180,7 +179,7 @@ fn offsets_go_on_after_every_kind_of_restart() {
         let found = client.call(Pull::new("Gone", 0, gone)).expect(0).records();
         assert_eq!(found[0].queue_offset, gone);
         // That one goes as well.
-        gone += 1;
+        let gone = gone + 1;
         for n in kept.1..kept.1 + 600 {
             client
                 .call(Send::new("Kept", body("Kept", n as u64, 10_000)))

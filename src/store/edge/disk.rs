@@ -78,6 +78,15 @@ impl Files for Disk {
         named(dir, File::open(dir).and_then(|dir| dir.sync_all()))
     }
 
+    fn sync_file_system(&self, path: &Path) -> io::Result<bool> {
+        let file = named(path, File::open(path))?;
+        // SAFETY: a plain system call on an open descriptor.
+        if unsafe { libc::syncfs(file.as_raw_fd()) } == 0 {
+            return Ok(true);
+        }
+        named(path, Err(io::Error::last_os_error()))
+    }
+
     fn map(&self, path: &Path, bytes: usize) -> io::Result<SharedMap> {
         let map = || -> io::Result<MmapMut> {
             let file = OpenOptions::new()

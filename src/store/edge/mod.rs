@@ -104,6 +104,15 @@ pub trait Files: Send + Sync {
     /// Those of the file system.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 
+    /// Makes everything durable that was written to the file system of `path`, at once;
+    /// `false` where that cannot be done.
+    ///
+    /// # Errors
+    /// Those of the device; never to be tried again.
+    fn sync_file_system(&self, _path: &Path) -> io::Result<bool> {
+        Ok(false)
+    }
+
     /// Makes or takes over the file at `path`, of `bytes` bytes, and maps it
     /// shared: what is written to the map outlives the process.
     ///
