@@ -29,8 +29,8 @@ use crate::shard::{
     sleep, spawn, spawn_executor,
 };
 use crate::store::{
-    AckLevel, DelayTable, RecoveryReport, StoreHandle, StoreLayout, StoreLock, StoreSettings,
-    run_background,
+    AckLevel, DelayTable, IndexGeometry, RecoveryReport, StoreHandle, StoreLayout, StoreLock,
+    StoreSettings, run_background,
 };
 use crate::wire::body::offset::DelayOffsets;
 use crate::wire::body::topic::{DataVersion, TopicConfig, perm};
@@ -342,6 +342,9 @@ fn store_settings(settings: &Settings, after_crash: bool) -> StoreSettings {
                 .map(|delay| delay.as_millis() as i64)
                 .collect(),
         ),
+        index: settings
+            .message_index_enable
+            .then_some(IndexGeometry::ROCKETMQ),
     }
 }
 
@@ -497,6 +500,7 @@ fn build(
         cold: 0.into(),
         forwarded: 0.into(),
         deferred: 0.into(),
+        queries: 0.into(),
         unique: 0.into(),
         queue_turn: 0.into(),
         counters: Counters::default(),

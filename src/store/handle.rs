@@ -13,6 +13,7 @@ use super::checkpoint::Vouched;
 use super::consume_queue::{Entry, QueueIndex};
 use super::edge::{Edge, Files, LogFile, LogMode, Patience, Ring};
 use super::flush::flush_log;
+use super::index::{IndexFiles, IndexSlot, run_index};
 use super::queue_files;
 use super::queue_writer::write_queues;
 use super::shard_store::{Missing, ShardStore, StoreSettings};
@@ -52,6 +53,8 @@ pub(super) struct Shared {
     loading: RefCell<HashMap<u64, Rc<LocalEvent>>>,
     /// Queue files written since the last sync.
     pub touched: RefCell<HashSet<PathBuf>>,
+    /// The index; `None`: keys are not indexed.
+    pub index: Option<IndexSlot>,
 }
 
 /// A shard's store, shared by the tasks of its shard.
@@ -85,6 +88,9 @@ impl StoreHandle {
     ) -> Result<(StoreHandle, RecoveryReport), OpenError> {
         let files = edge.files();
         let opened = recovery::open(&*files, dir, shard, &settings)?;
+        let index = settings
+            .index
+            .map(|geometry| IndexSlot::new(IndexFiles::new(shard, dir, geometry, opened.index)));
         let state = ShardStore::new(
             opened.log,
             opened.queues,
@@ -107,6 +113,7 @@ impl StoreHandle {
             read_files: RefCell::default(),
             loading: RefCell::default(),
             touched: RefCell::new(opened.touched),
+            index,
         };
         let handle = StoreHandle {
             shared: Rc::new(shared),
@@ -125,6 +132,11 @@ impl StoreHandle {
             self.shared.work.notify();
         }
         result
+    }
+
+    /// What the tasks of the store share.
+    pub(super) fn shared(&self) -> &Rc<Shared> {
+        &self.shared
     }
 
     /// Notified when a watermark moves or room appears.
@@ -300,6 +312,8 @@ pub async fn run_background(handle: &StoreHandle) {
     edge.settle(&handle.shared.dir.join("tail")).await;
     let shared = handle.shared.clone();
     edge.spawn(Box::pin(async move { flush_log(&shared).await }));
+    let shared = handle.shared.clone();
+    edge.spawn(Box::pin(async move { run_index(&shared).await }));
     let shared = handle.shared.clone();
     edge.spawn(Box::pin(async move {
         let mut round = 0;

@@ -4,7 +4,8 @@
 //! ```text
 //! append ─> commit_log (place) ─> tail (bytes outlive the process)
 //!                │                  └─> flush ─> segment files (the device promises)
-//!                └─> consume_queue (entry) ─> queue_writer ─> queue_files
+//!                ├─> consume_queue (entry) ─> queue_writer ─> queue_files
+//!                └─> index (keys) ─> index files
 //! read   ─> consume_queue ─> tail, or blocks of segment files
 //! start  ─> recovery: tail into segments, log scanned from the checkpoint, queues made to match
 //! ```
@@ -19,8 +20,10 @@ mod commit_log;
 mod consume_queue;
 mod dispatch;
 mod edge;
+mod fetch;
 mod flush;
 mod handle;
+mod index;
 mod json_file;
 mod layout;
 mod lock;
@@ -37,15 +40,17 @@ mod tests;
 
 pub use commit_log::NoRoom;
 pub use consume_queue::{Entry, QueueIndex};
-pub use dispatch::{DelayTable, delay_level};
+pub use dispatch::{DelayTable, delay_level, has_key, key_hash};
 pub use edge::Disk;
+pub use fetch::Fetch;
 pub use handle::{StoreHandle, run_background};
+pub use index::{IndexCursor, IndexGeometry, KeyHits, KeyQuery};
 pub use json_file::{LoadedFrom, load_json, save_json};
 pub use layout::StoreLayout;
 pub use lock::{StoreLock, StoreLockError};
 pub use recovery::{OpenError, RecoveryReport};
 pub use shard_store::{
-    AckLevel, Appended, Fetch, Missing, NewRecord, ShardStore, StoreFigures, StoreSettings,
+    AckLevel, Appended, Missing, NewRecord, ShardStore, StoreFigures, StoreSettings,
 };
 
 use std::fmt;

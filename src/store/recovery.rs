@@ -21,6 +21,7 @@ use super::checkpoint::Stored;
 use super::commit_log::CommitLog;
 use super::consume_queue::{ENTRY_BYTES, Entry, Queues};
 use super::edge::{Files, Patience};
+use super::index::IndexStart;
 use super::queue_files::{self, Found};
 use super::scan::{LogEnd, Scan};
 use super::segments::{self, Segments};
@@ -91,6 +92,8 @@ pub struct Opened {
     pub message_timestamp: i64,
     /// Queue files written and not synced.
     pub touched: HashSet<PathBuf>,
+    /// From where the index goes on.
+    pub index: IndexStart,
 }
 
 /// Opens the store in a shard's folder, which must have its sub-folders.
@@ -161,8 +164,17 @@ pub fn open(
         end,
         &last_block,
     );
+    let (mark, intact) = stored.index(&files.boot_id()?, settings.after_crash);
+    let index = IndexStart {
+        mark,
+        intact,
+        min: segments.min(),
+        end,
+        segment_bytes: segments.bytes(),
+    };
     Ok(Opened {
         log,
+        index,
         queues,
         report,
         message_timestamp,

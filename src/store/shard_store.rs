@@ -12,14 +12,13 @@ use super::checkpoint::Vouched;
 use super::commit_log::{CommitLog, NoRoom};
 use super::consume_queue::{ENTRY_BYTES, Entry, Queue, QueueIndex, Queues};
 use super::dispatch::{DelayTable, is_queued, tags_code};
+use super::fetch::Fetch;
+use super::index::{IndexGeometry, PendingKeys};
 use super::queue_files::{self, WriteJob};
 use crate::wire::message::{MAGIC_V1, MAGIC_V2, Parts, Stamp};
 
 /// Bytes that gather before an ASYNC_FLUSH log is written.
 const GATHER_BYTES: u64 = 256 * 1024;
-
-/// Unused bytes that an answer may hold.
-const SPARE_BYTES_MAX: usize = 32 * 1024;
 
 /// Entries loaded at once from a queue's file.
 const CHUNK_ENTRIES: usize = 1024;
@@ -56,6 +55,8 @@ pub struct StoreSettings {
     pub after_crash: bool,
     /// Delay levels.
     pub delays: DelayTable,
+    /// Size of index files; `None`: keys are not indexed.
+    pub index: Option<IndexGeometry>,
 }
 
 /// A record to append; its topic and queue id are those of the queue.
@@ -87,56 +88,6 @@ pub enum Missing {
     },
 }
 
-/// Records gathered for an answer, in order.
-#[derive(Debug, Default)]
-pub struct Fetch {
-    pieces: Vec<Bytes>,
-    copied: Vec<u8>,
-    len: usize,
-}
-
-impl Fetch {
-    /// Bytes gathered.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether nothing was gathered.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    fn copy(&mut self, first: &[u8], second: &[u8]) {
-        if self.copied.is_empty() {
-            // A pull that finds one message in the tail mostly finds more.
-            self.copied.reserve((first.len() + second.len()) * 4);
-        }
-        self.copied.extend_from_slice(first);
-        self.copied.extend_from_slice(second);
-        self.len += first.len() + second.len();
-    }
-
-    fn slice(&mut self, bytes: Bytes) {
-        if !self.copied.is_empty() {
-            self.pieces.push(std::mem::take(&mut self.copied).into());
-        }
-        self.len += bytes.len();
-        self.pieces.push(bytes);
-    }
-
-    /// The pieces, in order.
-    pub fn into_pieces(mut self) -> Vec<Bytes> {
-        if !self.copied.is_empty() {
-            // What grew by doubling may be half empty, and waits for a slow reader.
-            if self.copied.capacity() - self.copied.len() > SPARE_BYTES_MAX {
-                self.copied.shrink_to_fit();
-            }
-            self.pieces.push(self.copied.into());
-        }
-        self.pieces
-    }
-}
-
 /// Figures of a store since its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StoreFigures {
@@ -156,6 +107,8 @@ struct Chunk {
 pub struct ShardStore {
     pub(super) log: CommitLog,
     pub(super) queues: Queues,
+    /// Keys that the index lacks; `None`: keys are not indexed.
+    pending_keys: Option<PendingKeys>,
     settings: StoreSettings,
     blocks: BlockCache,
     chunks: Vec<Chunk>,
@@ -177,8 +130,10 @@ impl ShardStore {
         message_timestamp: i64,
     ) -> ShardStore {
         let blocks = BlockCache::new(settings.cache_bytes, log.segment_bytes());
+        let pending_keys = settings.index.map(|_| PendingKeys::new(log.written()));
         let mut store = ShardStore {
             log,
+            pending_keys,
             queues,
             settings,
             blocks,
@@ -210,6 +165,11 @@ impl ShardStore {
     /// The settings that the store was made with.
     pub fn settings(&self) -> &StoreSettings {
         &self.settings
+    }
+
+    /// Keys that the index lacks; `None`: keys are not indexed.
+    pub(super) fn pending_keys(&mut self) -> Option<&mut PendingKeys> {
+        self.pending_keys.as_mut()
     }
 
     /// Figures since the start.
@@ -310,6 +270,9 @@ impl ShardStore {
             });
             debug_assert_eq!(piece_at, at + len as u64);
             physical.push(stamp.physical_offset);
+            if let Some(keys) = &mut self.pending_keys {
+                keys.push(record, &stamp);
+            }
             if queued {
                 let delays = &self.settings.delays;
                 queue.push(Entry {
@@ -554,6 +517,7 @@ impl ShardStore {
         let vouched = Vouched {
             position: self.log.written(),
             entries: self.entries,
+            ..Vouched::default()
         };
         let mut jobs = Vec::new();
         let mut bytes_taken = 0;

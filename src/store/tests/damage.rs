@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::life::Marks;
 use super::model::Model;
-use super::{Dice, Place};
+use super::{Dice, Place, keys};
 
 /// Harm done to the files of a store that is not open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,10 @@ pub enum Damage {
     QueueFiles,
     /// Queue files hold anything, and there is no checkpoint.
     QueueFilesAndCheckpoint,
+    /// Index files are deleted, cut or overwritten.
+    Index,
+    /// And there is no checkpoint.
+    IndexAndCheckpoint,
     /// The tail file is deleted, cut or marked as another's.
     Tail,
     /// What no device had promised is lost, in part or as a whole.
@@ -34,6 +38,11 @@ pub fn inflict(place: &Place, model: &Model, marks: Marks, damage: Damage, seed:
         Damage::QueueFiles => harm_queues(place, dice, false),
         Damage::QueueFilesAndCheckpoint => {
             harm_queues(place, dice, true);
+            let _ = fs::remove_file(checkpoint);
+        }
+        Damage::Index => keys::harm(place, dice),
+        Damage::IndexAndCheckpoint => {
+            keys::harm(place, dice);
             let _ = fs::remove_file(checkpoint);
         }
         // A topic that was removed comes back when the log loses what came after.
@@ -56,15 +65,15 @@ fn harm_file(path: &Path, dice: &mut Dice) {
     };
     match dice.below(3) {
         0 => fs::remove_file(path).unwrap(),
-        1 if bytes.len() >= 2108 => {
+        1 if bytes.len() >= 2172 => {
             for _ in 0..4 {
-                let at = 2048 + dice.below(60) as usize;
+                let at = 2048 + dice.below(124) as usize;
                 bytes[at] ^= 1 << dice.below(8);
             }
             fs::write(path, bytes).unwrap();
         }
         _ => {
-            bytes.truncate(dice.below(2108) as usize);
+            bytes.truncate(dice.below(2172) as usize);
             fs::write(path, bytes).unwrap();
         }
     }
@@ -140,16 +149,19 @@ fn lose_power(place: &Place, marks: Marks, dice: &mut Dice) {
         }
     };
     change(place.dir.join("tail"), &mut |bytes| bytes[8] ^= 1);
-    let mut synced = 0;
+    let (mut synced, mut index) = (0, (0, 0));
     change(place.dir.join("checkpoint"), &mut |bytes| {
-        if bytes.len() < 2108 {
+        if bytes.len() < 2172 {
             return; // cut before
         }
         bytes[2056] ^= 1;
-        let crc = crc32fast::hash(&bytes[2048..2104]);
-        bytes[2104..2108].copy_from_slice(&crc.to_be_bytes());
-        synced = u64::from_be_bytes(bytes[2080..2088].try_into().unwrap());
+        let crc = crc32fast::hash(&bytes[2048..2168]);
+        bytes[2168..2172].copy_from_slice(&crc.to_be_bytes());
+        let number = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().unwrap());
+        synced = number(2080);
+        index = (number(2152), number(2160));
     });
+    keys::lose_pages(place, index.0, index.1, dice);
     let segment = place.settings.segment_bytes;
     // A full segment may have been left already.
     let base = marks.flushed / segment * segment;

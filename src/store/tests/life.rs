@@ -90,6 +90,10 @@ pub fn live(
         life.stop.set(true);
         reader.await?;
         life.read_all().await?;
+        let model = life.model.borrow().clone();
+        if end == End::Close || seed % 2 == 0 {
+            super::keys::find(&life.store, &place, model, seed).await?;
+        }
         if end == End::Close {
             let closed = future::or(async { Some(life.store.close().await) }, async {
                 sleep(STUCK).await;
@@ -366,6 +370,8 @@ impl Life {
                 queued,
                 position: at,
                 tags_code: spec.tags_code(placed.now_ms),
+                keys: spec.key_hashes(),
+                stored_at: placed.now_ms,
                 bytes,
                 run_end: placed.end,
             };

@@ -15,7 +15,8 @@ const BLANK: u32 = 0xCBD4_3194;
 /// else, and nothing behind it.
 pub fn check(place: &Place, model: &Model) -> Checked {
     check_log(place, model)?;
-    check_queues(place, model)
+    check_queues(place, model)?;
+    super::keys::check(place, model)
 }
 
 fn check_log(place: &Place, model: &Model) -> Checked {
