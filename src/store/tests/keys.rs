@@ -111,12 +111,15 @@ fn set_len(path: &Path, len: u64) {
 /// `file` and the first `count` entries of that one.
 pub fn lose_pages(place: &Place, file: u64, count: u64, dice: &mut Dice) {
     let head = 40 + INDEX.slots as usize * 4;
-    for path in files(place) {
+    // Files come into being one after the other, and are made durable at that.
+    let mut newest = true;
+    for path in files(place).into_iter().rev() {
         let name: u64 = path.file_name().unwrap().to_str().unwrap().parse().unwrap();
         if name < file {
             continue;
         }
-        if name > file && dice.below(2) == 0 {
+        newest = newest && name > file && dice.below(2) == 0;
+        if newest {
             fs::remove_file(&path).unwrap();
             continue;
         }

@@ -105,7 +105,13 @@ pub fn live(
             ensure!(marks.durable == marks.written, "closed with {marks:?}");
         }
         let model = life.model.borrow().clone();
-        Ok((model, life.marks()))
+        let marks = life.marks();
+        if let Some(index) = &life.store.shared().index {
+            // Who has the index writes: the helper thread of a killed process would not
+            // go on, as that of a dropped executor does.
+            let _ = index.take().await;
+        }
+        Ok((model, marks))
     })
 }
 
