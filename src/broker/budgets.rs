@@ -12,7 +12,7 @@
 //! is in. Disk space is that of the file system of the store, as it tells of it.
 
 use crate::config::{FlushDiskType, Settings};
-use crate::store::{AckLevel, DelayTable, StoreSettings};
+use crate::store::{AckLevel, DelayTable, IndexGeometry, StoreSettings};
 
 /// Most bytes of log blocks that a shard caches for lagging readers.
 const CACHE_BYTES_MAX: u64 = 32 * 1024 * 1024;
@@ -58,6 +58,9 @@ pub(super) fn store_settings(
                 .map(|delay| delay.as_millis() as i64)
                 .collect(),
         ),
+        index: settings
+            .message_index_enable
+            .then_some(IndexGeometry::ROCKETMQ),
     }
 }
 

@@ -512,6 +512,7 @@ fn build(
         cold: 0.into(),
         forwarded: 0.into(),
         deferred: 0.into(),
+        queries: 0.into(),
         unique: 0.into(),
         queue_turn: 0.into(),
         counters: Counters::default(),

@@ -13,6 +13,7 @@ use super::checkpoint::Vouched;
 use super::consume_queue::{Entry, QueueIndex};
 use super::edge::{Edge, Files, LogFile, LogMode, Patience, Ring};
 use super::flush::flush_log;
+use super::index::{IndexFiles, IndexSlot, run_index};
 use super::queue_files;
 use super::queue_writer::write_queues;
 use super::retention::Retention;
@@ -54,6 +55,8 @@ pub(super) struct Shared {
     loading: RefCell<HashMap<u64, Rc<LocalEvent>>>,
     /// Queue files written since the last sync.
     pub touched: RefCell<BTreeSet<PathBuf>>,
+    /// The index; `None`: keys are not indexed.
+    pub index: Option<IndexSlot>,
 }
 
 impl Shared {
@@ -96,6 +99,9 @@ impl StoreHandle {
         let files = edge.files();
         let opened = recovery::open(&*files, dir, shard, &settings)?;
         let retention = Retention::new(opened.log.min(), opened.synced);
+        let index = settings
+            .index
+            .map(|geometry| IndexSlot::new(IndexFiles::new(shard, dir, geometry, opened.index)));
         let state = ShardStore::new(
             opened.log,
             opened.queues,
@@ -119,6 +125,7 @@ impl StoreHandle {
             read_files: RefCell::default(),
             loading: RefCell::default(),
             touched: RefCell::new(opened.touched),
+            index,
         };
         let handle = StoreHandle {
             shared: Rc::new(shared),
@@ -328,6 +335,8 @@ pub async fn run_background(handle: &StoreHandle) {
     edge.settle(&handle.shared.dir.join("tail")).await;
     let shared = handle.shared.clone();
     edge.spawn(Box::pin(async move { flush_log(&shared).await }));
+    let shared = handle.shared.clone();
+    edge.spawn(Box::pin(async move { run_index(&shared).await }));
     let shared = handle.shared.clone();
     edge.spawn(Box::pin(async move {
         let mut round = 0;

@@ -9,6 +9,7 @@ use super::checkpoint::{Checkpoint, Stored};
 use super::consume_queue::ENTRY_BYTES;
 use super::edge::Files;
 use super::handle::Shared;
+use super::index;
 use super::queue_files::{self, WriteJob};
 use super::shard_store::StoreSettings;
 
@@ -28,7 +29,13 @@ pub(super) async fn write_queues(shared: &Rc<Shared>, sync: bool) {
 
 async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) {
     loop {
-        let (jobs, vouched, all) = shared
+        // The keys of what this round vouches for are entered in it.
+        let mut index = match &shared.index {
+            Some(slot) => Some(slot.take().await),
+            None => None,
+        };
+        let keys = index.as_deref().map(|index| index::plan(shared, index));
+        let (jobs, mut vouched, all) = shared
             .state
             .borrow_mut()
             .take_queue_writes(&shared.dir, QUEUE_WRITE_BYTES_MAX);
@@ -41,7 +48,7 @@ async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) {
             shared.promised.set(promised);
             shared.unpromised.set(None);
         }
-        let checkpoint = Checkpoint {
+        let mut checkpoint = Checkpoint {
             written: vouched,
             synced: shared.promised.get(),
             durable,
@@ -53,9 +60,15 @@ async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) {
         let dir = shared.dir.clone();
         let mut touched = shared.touched.take();
         let files = shared.files.clone();
-        let (outcome, touched, saved, whole) = shared
+        let (outcome, touched, saved, whole, index, buffer) = shared
             .edge
             .blocking(move || {
+                let mut buffer = Vec::new();
+                if let (Some(index), Some(keys)) = (&mut index, keys) {
+                    buffer = index.run(&*files, keys);
+                    touched.extend(index.take_touched());
+                    checkpoint.written.index = index.mark();
+                }
                 let outcome = write_jobs(&*files, &jobs, &settings, &mut touched);
                 let whole = all && outcome.fault.is_none();
                 let saved = if whole {
@@ -63,9 +76,14 @@ async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) {
                 } else {
                     Ok(0)
                 };
-                (outcome, touched, saved, whole)
+                (outcome, touched, saved, whole, index, buffer)
             })
             .await;
+        vouched.index = index.as_ref().map_or(vouched.index, |index| index.mark());
+        if let (Some(slot), Some(index)) = (&shared.index, index) {
+            slot.give_back(index);
+            index::reuse(shared, buffer);
+        }
         shared.touched.borrow_mut().extend(touched);
         if whole && shared.unpromised.get().is_none() {
             shared.unpromised.set(Some(vouched));

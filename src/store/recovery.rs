@@ -21,6 +21,7 @@ use super::checkpoint::Stored;
 use super::commit_log::CommitLog;
 use super::consume_queue::{ENTRY_BYTES, Entry, Queues};
 use super::edge::Files;
+use super::index::IndexStart;
 use super::layout::{commit_log_dir, consume_queue_root};
 use super::queue_files;
 use super::queue_scan::{self, Found};
@@ -99,6 +100,8 @@ pub struct Opened {
     pub touched: BTreeSet<PathBuf>,
     /// Position up to which the checkpoint on the device vouches for queue files.
     pub synced: u64,
+    /// From where the index goes on.
+    pub index: IndexStart,
 }
 
 /// Opens the store in a shard's folder, which must have its sub-folders.
@@ -192,8 +195,17 @@ pub fn open(
         end,
         &last_block,
     );
+    let (mark, intact) = stored.index(&files.boot_id()?, settings.after_crash);
+    let index = IndexStart {
+        mark,
+        intact,
+        min: segments.min(),
+        end,
+        segment_bytes: segments.bytes(),
+    };
     Ok(Opened {
         log,
+        index,
         queues,
         report,
         message_timestamp,

@@ -226,7 +226,9 @@ impl<'a> Segments<'a> {
         Ok(true)
     }
 
-    /// Whether the log has a message at `position` that `bytes` do not begin with.
+    /// Whether the log has a message at `position` that is not the one that `bytes` begin
+    /// with. A part of that one, and nothing behind, is what a write that was stopped
+    /// leaves.
     ///
     /// # Errors
     /// Those of reading.
@@ -235,10 +237,12 @@ impl<'a> Segments<'a> {
             return Ok(false);
         }
         let mut reader = self.reader(self.base(position))?;
-        Ok(match reader.at(position)? {
-            Found::Record(record) => !bytes.starts_with(record.bytes()),
-            _ => false,
-        })
+        let Found::Record(record) = reader.at(position)? else {
+            return Ok(false);
+        };
+        let here = record.bytes();
+        let same = here.iter().zip(bytes).take_while(|(a, b)| a == b).count();
+        Ok(here[same..].iter().any(|&byte| byte != 0))
     }
 
     /// Whether a record, a filler or clear space begins at `position`.

@@ -14,6 +14,7 @@ use super::consume_queue::{ENTRY_BYTES, Entry, Queue, QueueIndex, Queues};
 use super::dispatch::{DelayTable, is_queued, tags_code};
 use super::fetch::Fetch;
 use super::idle::Cooling;
+use super::index::{IndexGeometry, PendingKeys};
 use super::queue_files::{self, WriteJob};
 use crate::wire::message::{MAGIC_V1, MAGIC_V2, Parts, Stamp};
 
@@ -62,6 +63,8 @@ pub struct StoreSettings {
     pub after_crash: bool,
     /// Delay levels.
     pub delays: DelayTable,
+    /// Size of index files; `None`: keys are not indexed.
+    pub index: Option<IndexGeometry>,
 }
 
 /// A record to append; its topic and queue id are those of the queue.
@@ -114,6 +117,8 @@ pub struct ShardStore {
     pub(super) queues: Queues,
     pub(super) settings: StoreSettings,
     pub(super) blocks: BlockCache,
+    /// Keys that the index lacks; `None`: keys are not indexed.
+    pending_keys: Option<PendingKeys>,
     chunks: Vec<Chunk>,
     /// Entries that become visible when the log is durable up to a position.
     hidden: VecDeque<(u64, QueueIndex, u64)>,
@@ -143,8 +148,10 @@ impl ShardStore {
         message_timestamp: i64,
     ) -> ShardStore {
         let blocks = BlockCache::new(settings.cache_bytes, log.segment_bytes());
+        let pending_keys = settings.index.map(|_| PendingKeys::new(log.written()));
         let mut store = ShardStore {
             log,
+            pending_keys,
             queues,
             settings,
             blocks,
@@ -182,6 +189,11 @@ impl ShardStore {
     /// The settings that the store was made with.
     pub fn settings(&self) -> &StoreSettings {
         &self.settings
+    }
+
+    /// Keys that the index lacks; `None`: keys are not indexed.
+    pub(super) fn pending_keys(&mut self) -> Option<&mut PendingKeys> {
+        self.pending_keys.as_mut()
     }
 
     /// Figures since the start.
@@ -287,6 +299,9 @@ impl ShardStore {
             });
             debug_assert_eq!(piece_at, at + len as u64);
             physical.push(stamp.physical_offset);
+            if let Some(keys) = &mut self.pending_keys {
+                keys.push(record, &stamp);
+            }
             if queued {
                 let delays = &self.settings.delays;
                 queue.push(Entry {
@@ -536,6 +551,7 @@ impl ShardStore {
         let vouched = Vouched {
             position: self.log.written(),
             entries: self.entries,
+            ..Vouched::default()
         };
         let mut jobs = Vec::new();
         let mut bytes_taken = 0;

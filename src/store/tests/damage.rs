@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::life::Marks;
 use super::model::Model;
-use super::{Dice, Place};
+use super::{Dice, Place, keys};
 use crate::store::edge::{Files, Mode, StoreFile};
 
 /// Harm done to the files of a store that is not open.
@@ -17,6 +17,10 @@ pub enum Damage {
     QueueFiles,
     /// Queue files hold anything, and there is no checkpoint.
     QueueFilesAndCheckpoint,
+    /// Index files are deleted, cut or overwritten.
+    Index,
+    /// And there is no checkpoint.
+    IndexAndCheckpoint,
     /// The tail file is deleted, cut or marked as another's.
     Tail,
     /// What no device had promised is lost, in part or as a whole.
@@ -35,6 +39,11 @@ pub fn inflict(place: &Place, model: &Model, marks: Marks, damage: Damage, seed:
             harm_queues(place, dice, true);
             let _ = place.files.remove_file(&checkpoint);
         }
+        Damage::Index => keys::harm(place, dice),
+        Damage::IndexAndCheckpoint => {
+            keys::harm(place, dice);
+            let _ = place.files.remove_file(&checkpoint);
+        }
         // A topic that was removed comes back when the log loses what came after.
         Damage::Tail | Damage::PowerLoss if model.removals => {}
         Damage::Tail => {
@@ -50,12 +59,13 @@ pub fn inflict(place: &Place, model: &Model, marks: Marks, damage: Damage, seed:
 }
 
 /// Replaces the content of a file.
-fn put(files: &dyn Files, path: &Path, bytes: &[u8]) {
+pub fn put(files: &dyn Files, path: &Path, bytes: &[u8]) {
     let file = files.open(path, Mode::Empty).unwrap();
     file.write_at(bytes, 0).unwrap();
 }
 
-fn open(files: &dyn Files, path: &Path) -> Box<dyn StoreFile> {
+/// Opens a file for writing.
+pub fn open(files: &dyn Files, path: &Path) -> Box<dyn StoreFile> {
     files.open(path, Mode::Write).unwrap()
 }
 
@@ -65,15 +75,15 @@ fn harm_file(files: &dyn Files, path: &Path, dice: &mut Dice) {
     };
     match dice.below(3) {
         0 => files.remove_file(path).unwrap(),
-        1 if bytes.len() >= 2132 => {
+        1 if bytes.len() >= 2180 => {
             for _ in 0..4 {
-                let at = 2048 + dice.below(84) as usize;
+                let at = 2048 + dice.below(132) as usize;
                 bytes[at] ^= 1 << dice.below(8);
             }
             put(files, path, &bytes);
         }
         _ => {
-            bytes.truncate(dice.below(2132) as usize);
+            bytes.truncate(dice.below(2180) as usize);
             put(files, path, &bytes);
         }
     }
@@ -150,16 +160,19 @@ fn lose_power(place: &Place, marks: Marks, dice: &mut Dice) {
         }
     };
     change(place.dir.join("tail"), &mut |bytes| bytes[8] ^= 1);
-    let mut synced = 0;
+    let (mut synced, mut index) = (0, (0, 0));
     change(place.dir.join("checkpoint"), &mut |bytes| {
-        if bytes.len() < 2132 {
+        if bytes.len() < 2180 {
             return; // cut before
         }
         bytes[2056] ^= 1;
-        let crc = crc32fast::hash(&bytes[2048..2128]);
-        bytes[2128..2132].copy_from_slice(&crc.to_be_bytes());
-        synced = u64::from_be_bytes(bytes[2080..2088].try_into().unwrap());
+        let crc = crc32fast::hash(&bytes[2048..2176]);
+        bytes[2176..2180].copy_from_slice(&crc.to_be_bytes());
+        let number = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().unwrap());
+        synced = number(2080);
+        index = (number(2160), number(2168));
     });
+    keys::lose_pages(place, index.0, index.1, dice);
     let segment = place.settings.segment_bytes;
     // A full segment may have been left already.
     let base = marks.flushed / segment * segment;

@@ -53,7 +53,9 @@ fn chapter() -> impl Strategy<Value = Chapter> {
         1 => Just(Damage::QueueFiles),
         1 => Just(Damage::QueueFilesAndCheckpoint),
         1 => Just(Damage::Tail),
-        2 => Just(Damage::PowerLoss),
+        1 => Just(Damage::Index),
+        1 => Just(Damage::IndexAndCheckpoint),
+        3 => Just(Damage::PowerLoss),
     ];
     (prop::collection::vec(op(), 0..12), end, damage).prop_map(|(ops, end, damage)| Chapter {
         ops,

@@ -8,7 +8,7 @@ use futures_lite::future;
 use glommio::{LocalExecutorBuilder, Placement};
 
 use super::model::{Model, QUEUES, Spec, Stored};
-use super::{Dice, Place};
+use super::{Dice, Place, keys};
 use crate::store::edge::{Edge, Ring};
 use crate::store::{AckLevel, Entry, Fetch, NoRoom, RecoveryReport, StoreHandle, run_background};
 
@@ -83,6 +83,11 @@ pub fn live(
         life.compare_after_open(floor, &report)?;
         let closed = life.clone().go_through(ops, end).await?;
         ensure!(closed || end != End::Close, "the store failed");
+        if let Some(index) = &life.store.shared().index {
+            // Who has the index writes: the helper thread of a killed process would not
+            // go on, as that of a dropped executor does.
+            let _ = index.take().await;
+        }
         Ok((life.model(), life.marks()))
     })
 }
@@ -184,6 +189,14 @@ impl Life {
         let read = reader.borrow_mut().take();
         read.unwrap_or(Ok(()))?;
         self.read_all().await?;
+        if self.place.settings.index.is_some() {
+            let seed = self.dice.borrow().clone().next();
+            let found = keys::find(&self.store, &self.place, self.model(), seed).await;
+            // What cannot be written or read is found later.
+            if !(self.excused)() && !(self.dead)() {
+                found?;
+            }
+        }
         if end != End::Close {
             return Ok(false);
         }
@@ -463,6 +476,8 @@ impl Life {
                 queued,
                 position: at,
                 tags_code: spec.tags_code(placed.now_ms),
+                keys: spec.key_hashes(),
+                stored_at: placed.now_ms,
                 bytes,
                 run_end: placed.end,
             };

@@ -9,6 +9,7 @@
 mod damage;
 mod directed;
 mod history;
+mod keys;
 mod life;
 mod log;
 mod machine;
@@ -21,15 +22,21 @@ use std::sync::Arc;
 use proptest::test_runner::{Config, FileFailurePersistence};
 
 use super::edge::Files;
-use super::{AckLevel, DelayTable, ShardId, StoreSettings};
+use super::{AckLevel, DelayTable, IndexGeometry, ShardId, StoreSettings};
 
 /// Small files, so that every boundary is crossed often.
 const SEGMENT_BYTES: u64 = 1 << 20;
 const QUEUE_FILE_BYTES: u64 = 2000;
 const TAIL_BYTES: usize = 1 << 20;
 
+/// Few slots, so that keys share chains, and few entries, so that files roll.
+const INDEX: IndexGeometry = IndexGeometry {
+    slots: 61,
+    entries: 500,
+};
+
 /// `base` cases, more where the environment asks for them.
-fn config(base: u32) -> Config {
+pub fn config(base: u32) -> Config {
     let factor = std::env::var("RINGMQ_CASES")
         .ok()
         .and_then(|text| text.parse::<u32>().ok())
@@ -53,6 +60,7 @@ fn settings(ack: AckLevel) -> StoreSettings {
         flush_interval_ms: 30,
         after_crash: true,
         delays: DelayTable(vec![1000, 5000, 10_000]),
+        index: Some(INDEX),
     }
 }
 

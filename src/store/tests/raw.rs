@@ -14,7 +14,11 @@ const BLANK: u32 = 0xCBD4_3194;
 /// else, and nothing behind it.
 pub fn check(place: &Place, model: &Model) -> Checked {
     check_log(place, model)?;
-    check_queues(place, model)
+    check_queues(place, model)?;
+    match place.settings.index {
+        Some(_) => super::keys::check(place, model),
+        None => Ok(()),
+    }
 }
 
 fn check_log(place: &Place, model: &Model) -> Checked {

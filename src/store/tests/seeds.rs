@@ -46,6 +46,9 @@ impl History {
         let mut place = Place::make(machine.files(), Path::new("/store"), shard, ack);
         place.settings.segment_bytes = SEGMENT_BYTES;
         place.settings.tail_bytes = TAIL_BYTES;
+        if dice.below(2) == 0 {
+            place.settings.index = None;
+        }
         place.settings.flush_after_write = dice.below(2) == 0;
         let removals = dice.below(3) == 0;
         History {
@@ -212,11 +215,13 @@ impl History {
 
     /// Files are damaged while no process runs.
     fn harm(&mut self, marks: Marks) {
-        let damage = match self.dice.below(12) {
+        let damage = match self.dice.below(14) {
             0 => Damage::Checkpoint,
             1 => Damage::QueueFiles,
             2 => Damage::QueueFilesAndCheckpoint,
             3 => Damage::Tail,
+            4 => Damage::Index,
+            5 => Damage::IndexAndCheckpoint,
             _ => return,
         };
         let seed = self.dice.next();

@@ -112,6 +112,13 @@ impl Mapped {
         }
     }
 
+    fn of(bytes: &[u8]) -> Mapped {
+        let mapped = Mapped::new(bytes.len());
+        // SAFETY: as many bytes were allocated, and nobody else knows them yet.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), mapped.start(), bytes.len()) };
+        mapped
+    }
+
     pub fn start(&self) -> *mut u8 {
         self.words.cast()
     }
@@ -140,7 +147,8 @@ struct Inode {
     in_flight: Vec<(u64, usize, Vec<u8>)>,
     /// Writes of a killed process that are yet to land.
     late: Vec<(usize, Vec<u8>)>,
-    mapped: Option<Arc<Mapped>>,
+    /// The front of the file, where a process has mapped it.
+    mapped: Option<(Arc<Mapped>, usize)>,
 }
 
 fn write_into(content: &mut Vec<u8>, at: usize, bytes: &[u8]) {
@@ -152,10 +160,12 @@ fn write_into(content: &mut Vec<u8>, at: usize, bytes: &[u8]) {
 
 impl Inode {
     fn content(&self) -> Vec<u8> {
-        match &self.mapped {
-            Some(mapped) => mapped.copy(self.seen.len()),
-            None => self.seen.clone(),
+        let mut content = self.seen.clone();
+        if let Some((mapped, len)) = &self.mapped {
+            let len = (*len).min(content.len());
+            content[..len].copy_from_slice(&mapped.copy(len));
         }
+        content
     }
 
     fn change(&mut self, change: Change) {
@@ -200,16 +210,8 @@ impl Inode {
             let through = false;
             self.changes.push(Change::Write { at, bytes, through });
         }
-        if self.mapped.is_some() {
-            let now = self.content();
-            content.resize(now.len(), 0);
-            for (old, new) in content.chunks_mut(PAGE).zip(now.chunks(PAGE)) {
-                if dice.below(2) == 0 {
-                    old.copy_from_slice(new);
-                }
-            }
-            self.mapped = None;
-        }
+        let front = self.mapped.take();
+        let front = front.map(|(mapped, len)| mapped.copy(len));
         for change in std::mem::take(&mut self.changes) {
             // All, nothing, or a mixture.
             let odds = dice.below(3);
@@ -242,6 +244,12 @@ impl Inode {
                     }
                 }
                 Change::Len(_) | Change::Zero(..) => {}
+            }
+        }
+        let front = front.unwrap_or_default();
+        for (old, new) in content.chunks_mut(PAGE).zip(front.chunks(PAGE)) {
+            if dice.below(2) == 0 && old.len() >= new.len() {
+                old[..new.len()].copy_from_slice(new);
             }
         }
         self.seen = content.clone();
@@ -491,7 +499,22 @@ impl Machine {
         inode.change(Change::Len(0));
         inode.change(Change::Len(bytes));
         let mapped = Arc::new(Mapped::new(bytes));
-        inode.mapped = Some(mapped.clone());
+        inode.mapped = Some((mapped.clone(), bytes));
+        Ok(mapped)
+    }
+
+    /// Maps the front of a file that is there.
+    pub fn map_part(&self, inode: usize, bytes: usize) -> io::Result<Arc<Mapped>> {
+        let state = &mut *self.lock();
+        state.step(Path::new("map"), 18)?;
+        state.fault(Path::new("map"))?;
+        let inode = &mut state.inodes[inode];
+        if inode.seen.len() < bytes {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "too short"));
+        }
+        inode.unmap();
+        let mapped = Arc::new(Mapped::of(&inode.seen[..bytes]));
+        inode.mapped = Some((mapped.clone(), bytes));
         Ok(mapped)
     }
 
@@ -579,7 +602,7 @@ impl Machine {
         let file = &state.inodes[inode];
         Ok(SyncMark {
             changes: file.changes.len(),
-            content: file.seen.clone(),
+            content: file.content(),
         })
     }
 
@@ -593,23 +616,21 @@ impl Machine {
             return Err(error);
         }
         let file = &mut state.inodes[inode];
-        if file.mapped.is_none() {
-            file.promised = mark.content;
-            let covered = mark.changes.min(file.changes.len());
-            for change in file.changes.split_off(covered) {
-                // What came since stands on what is promised now.
-                if let Change::Write {
-                    at,
-                    bytes,
-                    through: true,
-                } = &change
-                {
-                    write_into(&mut file.promised, *at, bytes);
-                }
-                file.changes.push(change);
+        file.promised = mark.content;
+        let covered = mark.changes.min(file.changes.len());
+        for change in file.changes.split_off(covered) {
+            // What came since stands on what is promised now.
+            if let Change::Write {
+                at,
+                bytes,
+                through: true,
+            } = &change
+            {
+                write_into(&mut file.promised, *at, bytes);
             }
-            file.changes.drain(..covered);
+            file.changes.push(change);
         }
+        file.changes.drain(..covered);
         if state.journal {
             state.promise_names();
         }

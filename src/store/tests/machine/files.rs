@@ -70,6 +70,14 @@ impl Files for Machine {
         Ok(unsafe { SharedMap::new(start, bytes, Box::new(mapped)) })
     }
 
+    fn map_existing(&self, path: &Path, bytes: usize) -> io::Result<SharedMap> {
+        let inode = self.inode(path, Mode::Write)?;
+        let mapped = self.map_part(inode, bytes)?;
+        let start = mapped.start();
+        // SAFETY: as above.
+        Ok(unsafe { SharedMap::new(start, bytes, Box::new(mapped)) })
+    }
+
     fn boot_id(&self) -> io::Result<[u8; 16]> {
         Ok(Machine::boot_id(self))
     }
