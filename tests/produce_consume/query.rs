@@ -173,7 +173,7 @@ fn a_message_is_found_by_its_place() {
             .call(view(record.physical_offset))
             .expect(0)
             .records();
-        assert_eq!(seen, [record.clone()]);
+        assert_eq!(seen, std::slice::from_ref(record));
         client.call(view(record.physical_offset + 1)).expect(1);
     }
     for nowhere in [-1, i64::MAX, i64::MIN, 9 << 48] {
