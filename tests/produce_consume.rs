@@ -12,6 +12,8 @@ mod long_poll;
 mod offsets;
 #[path = "produce_consume/pull.rs"]
 mod pull;
+#[path = "produce_consume/query.rs"]
+mod query;
 #[path = "produce_consume/retry.rs"]
 mod retry;
 #[path = "produce_consume/send.rs"]

@@ -67,7 +67,7 @@ use crate::wire::message::{Parts, Stamp};
 const PENDING_MAX: usize = 1 << 20;
 
 /// Keys for which a buffer stays allocated between rounds.
-const KEPT_MAX: usize = 64 * 1024;
+const KEPT_MAX: usize = 256 * 1024;
 
 /// A key that is yet to be entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

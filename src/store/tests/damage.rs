@@ -165,7 +165,8 @@ fn lose_power(place: &Place, marks: Marks, dice: &mut Dice) {
         if bytes.len() < 2180 {
             return; // cut before
         }
-        bytes[2056] ^= 1;
+        // Another boot each time, also after a life that wrote no checkpoint.
+        bytes[2056] = bytes[2056].wrapping_add(1);
         let crc = crc32fast::hash(&bytes[2048..2176]);
         bytes[2176..2180].copy_from_slice(&crc.to_be_bytes());
         let number = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().unwrap());

@@ -555,8 +555,10 @@ impl Machine {
         }
         let through = false;
         if let Err(error) = state.fault(Path::new("write")) {
+            // The kernel goes page by page.
             let part = state.dice.below(bytes.len() as u64 + 1) as usize;
-            let bytes = bytes[..part].to_vec();
+            let end = ((at + part) / PAGE * PAGE).max(at);
+            let bytes = bytes[..end - at].to_vec();
             state.inodes[inode].change(Change::Write { at, bytes, through });
             return Err(error);
         }

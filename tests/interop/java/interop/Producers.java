@@ -23,6 +23,7 @@ final class Producers {
     static final int MAX_BODY = 4 * 1024 * 1024;
     private static final int MESSAGE_ILLEGAL = 13;
     private static final int TOPIC_NOT_EXIST = 17;
+    private static final int NO_MESSAGE = 208;
 
     static void add(Suite suite) {
         suite.add("send-sync", Producers::sync);
@@ -40,6 +41,7 @@ final class Producers {
         suite.add("topic-auto-created", Producers::topicAutoCreated);
         suite.add("topic-auto-creation-off", Producers::topicAutoCreationOff);
         suite.add("message-by-offset-id", Producers::messageByOffsetId);
+        suite.add("messages-by-key", Producers::messagesByKey);
     }
 
     private static void sync(Case c) throws Exception {
@@ -286,6 +288,25 @@ final class Producers {
         MQBrokerException rejected = Check.fails(MQBrokerException.class, "send past the missing route",
             () -> producer.send(Case.message(missing, "tag", 1), elsewhere));
         Check.equal("code", TOPIC_NOT_EXIST, rejected.getResponseCode());
+    }
+
+    private static void messagesByKey(Case c) throws Exception {
+        String topic = c.topic(4);
+        List<Message> sent = Case.sendSome(topic, "TagA", 0, 20);
+        DefaultMQProducer producer = Cluster.producer();
+        long now = System.currentTimeMillis();
+        List<MessageExt> one = producer.queryMessage(topic, "key-7", 32, now - 60_000, now + 60_000).getMessageList();
+        Check.equal("messages with key-7", 1, one.size());
+        Check.equal("number", "7", one.get(0).getUserProperty("number"));
+        // 0, 7 and 14 of each order.
+        List<MessageExt> order = producer.queryMessage(topic, "order-0", 32, now - 60_000, now + 60_000).getMessageList();
+        Check.equal("messages of order-0", 3, order.size());
+        Check.equal("at most", 2, producer.queryMessage(topic, "order-0", 2, now - 60_000, now + 60_000).getMessageList().size());
+        MessageExt unique = producer.viewMessage(topic, Case.Inbox.id(sent.get(9)));
+        Check.equal("number", "9", unique.getUserProperty("number"));
+        MQClientException none = Check.fails(MQClientException.class, "a key that is not there",
+            () -> producer.queryMessage(topic, "key-99", 32, now - 60_000, now + 60_000));
+        Check.equal("code", NO_MESSAGE, none.getResponseCode());
     }
 
     private static void messageByOffsetId(Case c) throws Exception {

@@ -44,6 +44,9 @@ public final class Mqadmin {
         suite.add("printMsg", Mqadmin::printMsg);
         suite.add("queryCq", Mqadmin::queryCq);
         suite.add("queryMsgById", Mqadmin::queryMsgById);
+        suite.add("queryMsgByKey", Mqadmin::queryMsgByKey);
+        suite.add("queryMsgByUniqueKey", Mqadmin::queryMsgByUniqueKey);
+        suite.add("queryMsgByOffset", Mqadmin::queryMsgByOffset);
         suite.add("consumerConnection-consumerStatus", Mqadmin::consumerOnline);
         suite.add("producerConnection", Mqadmin::producerConnection);
         suite.add("consumerProgress", Mqadmin::consumerProgress);
@@ -285,6 +288,31 @@ public final class Mqadmin {
         SendResult result = Case.send(message);
         String printed = mqadmin("queryMsgById", "-t", topic, "-i", result.getOffsetMsgId());
         expect(printed, result.getOffsetMsgId(), topic, "[TagA]", "key-7", "number=7", "Queue Offset: 0");
+    }
+
+    private static void queryMsgByKey(Case c) throws Exception {
+        String topic = c.topic(2);
+        List<Message> sent = Case.sendSome(topic, "TagA", 0, 10);
+        String printed = mqadmin("queryMsgByKey", "-t", topic, "-k", "key-3");
+        expect(printed, Case.Inbox.id(sent.get(3)));
+        Check.that(!printed.contains(Case.Inbox.id(sent.get(4))), "another message: " + printed);
+        // 0 and 7.
+        printed = mqadmin("queryMsgByKey", "-t", topic, "-k", "order-0");
+        expect(printed, Case.Inbox.id(sent.get(0)), Case.Inbox.id(sent.get(7)));
+    }
+
+    private static void queryMsgByUniqueKey(Case c) throws Exception {
+        String topic = c.topic(2);
+        List<Message> sent = Case.sendSome(topic, "TagA", 0, 4);
+        String printed = mqadmin("queryMsgByUniqueKey", "-t", topic, "-i", Case.Inbox.id(sent.get(2)));
+        expect(printed, topic, "[TagA]", "key-2", "number=2");
+    }
+
+    private static void queryMsgByOffset(Case c) throws Exception {
+        String topic = c.topic(1);
+        List<Message> sent = Case.sendSome(topic, "TagA", 0, 4);
+        String printed = mqadmin("queryMsgByOffset", "-t", topic, "-b", BROKER, "-i", "0", "-o", "3");
+        expect(printed, Case.Inbox.id(sent.get(3)), "Queue Offset: 3");
     }
 
     private static void consumerOnline(Case c) throws Exception {
