@@ -336,7 +336,7 @@ impl StoreHandle {
         if shared.retention.swept.get() == min {
             return Ok(());
         }
-        // What is indexed beside the queues forgets `min` here.
+        self.remove_index_before(min).await;
         let mut cursor = 0;
         let file_bytes = shared.state.borrow().settings.queue_file_bytes;
         let limit = shared.state.borrow().log.physical(min);
