@@ -17,7 +17,7 @@ use super::queue_files;
 use super::queue_writer::write_queues;
 use super::retention::Retention;
 use super::shard_store::{Missing, ShardStore, StoreSettings};
-use super::{OpenError, RecoveryReport, ShardId, recovery, segment};
+use super::{OpenError, RecoveryReport, ShardId, recovery, segment, spare};
 use crate::local_event::LocalEvent;
 
 /// Time between two rounds of queue writes.
@@ -95,6 +95,7 @@ impl StoreHandle {
     ) -> Result<(StoreHandle, RecoveryReport), OpenError> {
         let files = edge.files();
         let opened = recovery::open(&*files, dir, shard, &settings)?;
+        spare::keep(&*files, dir);
         let retention = Retention::new(opened.log.min(), opened.synced);
         let state = ShardStore::new(
             opened.log,

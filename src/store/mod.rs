@@ -35,6 +35,7 @@ mod scan;
 mod segment;
 mod segments;
 mod shard_store;
+mod spare;
 mod tail;
 #[cfg(test)]
 mod tests;

@@ -335,7 +335,8 @@ impl StoreHandle {
         if shared.retention.swept.get() == min {
             return Ok(());
         }
-        // What is indexed beside the queues forgets `min` here.
+        // Here what is indexed beside the queues forgets what lies in front of `min`
+        // (`index.remove_before(limit)`).
         let mut cursor = 0;
         let file_bytes = shared.state.borrow().settings.queue_file_bytes;
         let limit = shared.state.borrow().log.physical(min);
