@@ -2,6 +2,8 @@
 
 mod common;
 
+#[path = "restart/campaign.rs"]
+mod campaign;
 #[path = "restart/crash.rs"]
 mod crash;
 #[path = "restart/disk_full.rs"]

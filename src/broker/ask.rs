@@ -212,6 +212,7 @@ impl BrokerShard {
                 });
                 Answer::Record(record.map(Into::into))
             }
+            Ask::FindKey(query) => Answer::Found(self.find_key(&query).await),
             Ask::StoreInfo => Answer::Store(self.store_info().await),
             Ask::Offsets { force } => {
                 let mut offsets = self.offsets.borrow_mut();

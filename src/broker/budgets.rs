@@ -12,7 +12,7 @@
 //! is in. Disk space is that of the file system of the store, as it tells of it.
 
 use crate::config::{FlushDiskType, Settings};
-use crate::store::{AckLevel, DelayTable, StoreSettings};
+use crate::store::{AckLevel, DelayTable, IndexGeometry, StoreSettings};
 
 /// Most bytes of log blocks that a shard caches for lagging readers.
 const CACHE_BYTES_MAX: u64 = 32 * 1024 * 1024;
@@ -37,6 +37,7 @@ pub(super) fn store_settings(
     memory_bytes: u64,
     shards: u16,
     after_crash: bool,
+    flush_after_write: bool,
 ) -> StoreSettings {
     StoreSettings {
         segment_bytes: settings.mapped_file_size_commit_log,
@@ -47,6 +48,7 @@ pub(super) fn store_settings(
             FlushDiskType::Async => AckLevel::Written,
             FlushDiskType::Sync => AckLevel::Durable,
         },
+        flush_after_write,
         flush_interval_ms: settings.flush_interval_commit_log_ms,
         after_crash,
         delays: DelayTable(
@@ -56,6 +58,9 @@ pub(super) fn store_settings(
                 .map(|delay| delay.as_millis() as i64)
                 .collect(),
         ),
+        index: settings
+            .message_index_enable
+            .then_some(IndexGeometry::ROCKETMQ),
     }
 }
 

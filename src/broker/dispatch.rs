@@ -121,6 +121,7 @@ impl BrokerShard {
             | request::GET_MAX_OFFSET
             | request::GET_MIN_OFFSET
             | request::GET_EARLIEST_MSG_STORETIME => self.queue_request(to, frame, &header),
+            request::QUERY_MESSAGE => self.query_message(to, &Request::from_header(frame, &header)),
             _ => self.to_control(to, Request::from_header(frame, &header)),
         }
     }

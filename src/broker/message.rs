@@ -9,6 +9,7 @@ use bytes::Bytes;
 use super::control::offsets::OffsetSnapshot;
 use super::control::view::GroupChange;
 use super::peers::{CallError, OffsetInfo, QueueEntry, QueueInfo, StoreInfo};
+use super::query::{KeyAnswer, MessageQuery};
 use crate::shard::ConnId;
 use crate::wire::body::topic::TopicConfig;
 use crate::wire::command::{Request, Response};
@@ -323,6 +324,8 @@ pub enum Ask {
     QueueEntries(String, i32, i64, usize),
     /// The record at a physical offset.
     Record(i64),
+    /// Messages of the answering shard's log that have a key.
+    FindKey(MessageQuery),
     /// Figures of the store.
     StoreInfo,
     /// Committed offsets, for the file; `None` when nothing changed and not forced.
@@ -365,6 +368,8 @@ pub enum Answer {
     Entries(Vec<QueueEntry>),
     /// See [`Ask::Record`].
     Record(Option<Bytes>),
+    /// See [`Ask::FindKey`].
+    Found(KeyAnswer),
     /// See [`Ask::StoreInfo`].
     Store(StoreInfo),
     /// See [`Ask::Offsets`].

@@ -22,10 +22,12 @@ mod disk;
 mod dispatch;
 mod long_poll;
 pub mod message;
+pub mod offline;
 pub mod peers;
 mod persistence;
 mod placement;
 mod pull;
+pub mod query;
 mod queue_requests;
 mod read;
 mod registration;
@@ -100,6 +102,8 @@ pub struct BrokerShard {
     cold: Cell<usize>,
     forwarded: Cell<usize>,
     deferred: Cell<usize>,
+    /// Queries by key that are under way.
+    queries: Cell<usize>,
     unique: Cell<u64>,
     queue_turn: Cell<u32>,
     counters: Counters,

@@ -154,6 +154,8 @@ pub static KEYS: &[Key] = keys! {
     "tailFileBytes" tail_file_bytes,
         Allowed::PowerOfTwo { min: TAIL_FILE_BYTES_MIN as u64, max: TAIL_FILE_BYTES_MAX as u64 }, AtStart,
         "bytes of one shard's ring of append buffers";
+    "messageIndexEnable" message_index_enable, BOOL, AtStart,
+        "messages can be found by their keys";
     "maxMessageSize" max_message_size,
         Allowed::range(MESSAGE_BYTES_MIN as u64, MESSAGE_BYTES_MAX as u64), AtRunTime,
         "bytes of the longest message body";

@@ -113,6 +113,8 @@ pub struct Settings {
     pub mapped_file_size_consume_queue: u64,
     /// `tailFileBytes`, in bytes: one shard's ring of append buffers.
     pub tail_file_bytes: usize,
+    /// `messageIndexEnable`: messages can be found by their keys.
+    pub message_index_enable: bool,
     /// `maxMessageSize`, in bytes: longest body of a message.
     pub max_message_size: usize,
     /// `maxTransferBytesOnMessageInMemory`, in bytes: most of one pull.
@@ -188,6 +190,7 @@ impl Default for Settings {
             mapped_file_size_commit_log: 1 << 30,
             mapped_file_size_consume_queue: 6_000_000,
             tail_file_bytes: TAIL_FILE_BYTES_DEFAULT,
+            message_index_enable: true,
             max_message_size: MESSAGE_BYTES_DEFAULT,
             max_transfer_bytes_on_message_in_memory: 256 * 1024,
             max_transfer_count_on_message_in_memory: 32,

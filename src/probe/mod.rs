@@ -4,10 +4,13 @@
 //! panic or the bare error number that a ring gives halfway through the start. Runs on the main
 //! thread, once.
 
+mod flush;
 mod machine;
 mod memory;
 mod ring;
 mod store;
+
+pub use flush::{FlushCost, flush_cost};
 
 pub use machine::Kernel;
 pub use memory::memory_bytes;

@@ -13,7 +13,10 @@
 //! | 2096 | u64 | entries in front of the second |
 //! | 2104 | u64 | position up to which the device has promised the log |
 //! | 2112 | i64 | the timestamp of the first 40 bytes: another one is another broker's |
-//! | 2120 | u32 | CRC-32 of bytes 2048..2120 |
+//! | 2120 | u64 | starts |
+//! | 2128 | u64 ×3 | what the index files held with the first position: position, file, count |
+//! | 2152 | u64 ×3 | what they held with the second |
+//! | 2176 | u32 | CRC-32 of bytes 2048..2176 |
 
 use std::io;
 use std::path::Path;
@@ -22,7 +25,7 @@ use super::edge::{Files, Mode};
 
 const FILE_BYTES: usize = 4096;
 const AT_OWN: usize = 2048;
-const OWN_BYTES: usize = 72;
+const OWN_BYTES: usize = 128;
 
 /// What RocketMQ's timestamps may be ahead of what they vouch for, ms.
 /// (`StoreCheckpoint.getMinTimestamp`)
@@ -37,6 +40,20 @@ pub struct Vouched {
     pub position: u64,
     /// Sum over all queues of the offset behind the last entry in front of it.
     pub entries: u64,
+    /// What the index files hold, of records in front of it.
+    pub index: IndexMark,
+}
+
+/// How far the index files reach: all keys of records in front of `position` are in
+/// them. All zero where nothing is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IndexMark {
+    /// Position in the log.
+    pub position: u64,
+    /// The newest file's name; 0 where there is none.
+    pub file: u64,
+    /// Its entries, the unused one at its start counted.
+    pub count: u64,
 }
 
 /// How far the log and the files derived from it reach.
@@ -48,6 +65,9 @@ pub struct Checkpoint {
     pub synced: Vouched,
     /// Position up to which the device has promised the log.
     pub durable: u64,
+    /// Most that the sum over all queues of the offsets that their files begin at may
+    /// be: it is written before files are removed. Another one that is gone shows.
+    pub starts: u64,
     /// Store time of the newest message on the device, ms since 1970.
     pub message_timestamp: i64,
 }
@@ -57,6 +77,7 @@ pub struct Checkpoint {
 pub struct Stored {
     own: Option<(Checkpoint, [u8; 16])>,
     foreign: Option<i64>,
+    is_there: bool,
 }
 
 impl Stored {
@@ -71,7 +92,8 @@ impl Stored {
             Some(i64::from_be_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
         };
         let foreign = match (time(0), time(8)) {
-            (Some(log), Some(queues)) if log > 0 && queues > 0 => {
+            // A broker that ran for less than a minute leaves no time of its queues.
+            (Some(log), Some(queues)) if log > 0 && queues >= 0 => {
                 let ours = own.is_some_and(|(own, _)| {
                     own.message_timestamp == log && own.message_timestamp == queues
                 });
@@ -79,7 +101,11 @@ impl Stored {
             }
             _ => None,
         };
-        Ok(Stored { own, foreign })
+        Ok(Stored {
+            own,
+            foreign,
+            is_there: !bytes.is_empty(),
+        })
     }
 
     /// What queue files hold after a restart in boot `boot_id`. `proven` is the
@@ -93,6 +119,19 @@ impl Stored {
         }
     }
 
+    /// What index files hold after a restart in boot `boot_id`, and whether their
+    /// pages are as they were written: a process before that did not come so far as to
+    /// look at them vouches for nothing.
+    pub fn index(&self, boot_id: &[u8; 16], after_crash: bool) -> (Option<IndexMark>, bool) {
+        let Some((own, boot)) = self.own.filter(|_| self.foreign.is_none()) else {
+            return (None, !after_crash);
+        };
+        let intact = boot == *boot_id || !after_crash;
+        let mark = if intact { own.written } else { own.synced }.index;
+        let known = mark != IndexMark::default();
+        (known.then_some(mark), intact && known)
+    }
+
     /// What queue files hold whatever happened.
     pub fn synced(&self) -> Vouched {
         self.own.map_or(Vouched::default(), |(own, _)| own.synced)
@@ -103,10 +142,31 @@ impl Stored {
         self.own.map_or(0, |(own, _)| own.durable)
     }
 
+    /// Most that the offsets sum up to that queue files begin at.
+    pub fn starts(&self) -> u64 {
+        self.own.map_or(0, |(own, _)| own.starts)
+    }
+
     /// Where another broker wrote the file last: store time up to which its queue
-    /// files hold everything, ms since 1970.
+    /// files hold everything whatever happened, ms since 1970; negative where it
+    /// does not say.
     pub fn foreign(&self) -> Option<i64> {
         self.foreign
+    }
+
+    /// Who wrote the file last, for the log.
+    pub fn left_by(&self) -> &'static str {
+        match self {
+            Stored {
+                is_there: false, ..
+            } => "nobody",
+            Stored {
+                own: Some(_),
+                foreign: None,
+                ..
+            } => "RingMQ",
+            _ => "another broker",
+        }
     }
 
     /// Whether the file speaks of a log longer than `end`.
@@ -126,6 +186,13 @@ fn own_part(bytes: &[u8]) -> Option<(Checkpoint, [u8; 16])> {
     let number = |at: usize| -> Option<u64> {
         Some(u64::from_be_bytes(own.get(at..at + 8)?.try_into().ok()?))
     };
+    let mark = |at: usize| -> Option<IndexMark> {
+        Some(IndexMark {
+            position: number(at)?,
+            file: number(at + 8)?,
+            count: number(at + 16)?,
+        })
+    };
     let crc = u32::from_be_bytes(own[OWN_BYTES..].try_into().ok()?);
     if !own.starts_with(MAGIC) || crc != crc32fast::hash(&own[..OWN_BYTES]) {
         return None;
@@ -134,12 +201,15 @@ fn own_part(bytes: &[u8]) -> Option<(Checkpoint, [u8; 16])> {
         written: Vouched {
             position: number(24)?,
             entries: number(40)?,
+            index: mark(80)?,
         },
         synced: Vouched {
             position: number(32)?,
             entries: number(48)?,
+            index: mark(104)?,
         },
         durable: number(56)?,
+        starts: number(72)?,
         message_timestamp: number(64)? as i64,
     };
     Some((checkpoint, own[8..24].try_into().ok()?))
@@ -161,6 +231,13 @@ impl Checkpoint {
             self.synced.entries,
             self.durable,
             self.message_timestamp as u64,
+            self.starts,
+            self.written.index.position,
+            self.written.index.file,
+            self.written.index.count,
+            self.synced.index.position,
+            self.synced.index.file,
+            self.synced.index.count,
         ];
         for (slot, number) in own[24..].chunks_exact_mut(8).zip(numbers) {
             slot.copy_from_slice(&number.to_be_bytes());
@@ -199,21 +276,33 @@ mod tests {
         let (boot, other) = ([1; 16], [2; 16]);
         let load = || Stored::load(&Disk, &path).unwrap();
         assert_eq!(load(), Stored::default());
+        assert_eq!(load().left_by(), "nobody");
         let vouched = |position| Vouched {
             position,
             entries: position / 10,
+            index: IndexMark {
+                position: position - 1,
+                file: 20_261_129_000_000_000 + position,
+                count: position / 5,
+            },
         };
         let checkpoint = Checkpoint {
             written: vouched(900),
             synced: vouched(700),
             durable: 800,
+            starts: 7,
             message_timestamp: 5,
         };
         checkpoint.save(&Disk, &path, &boot, true).unwrap();
         assert_eq!(load().vouched(&boot, 900), vouched(900));
         assert_eq!(load().vouched(&boot, 899), vouched(700));
         assert_eq!(load().vouched(&other, 900), vouched(700));
+        let (written, synced) = (Some(vouched(900).index), Some(vouched(700).index));
+        assert_eq!(load().index(&boot, true), (written, true));
+        assert_eq!(load().index(&other, true), (synced, false));
+        assert_eq!(load().index(&other, false), (written, true));
         assert_eq!((load().durable(), load().foreign()), (800, None));
+        assert_eq!(load().left_by(), "RingMQ");
         assert!(load().is_beyond(899) && !load().is_beyond(900));
         let bytes = std::fs::read(&path).unwrap();
         assert_eq!(bytes.len(), FILE_BYTES);
@@ -222,13 +311,21 @@ mod tests {
         std::fs::write(&path, damaged).unwrap();
         assert_eq!(load().vouched(&boot, 900), Vouched::default());
         std::fs::write(&path, b"short").unwrap();
-        assert_eq!(load(), Stored::default());
+        assert_eq!(load().vouched(&boot, 900), Vouched::default());
+        assert_eq!((load().durable(), load().foreign()), (0, None));
         // Another broker wrote its times into the file.
         let mut taken = bytes;
         taken[..8].copy_from_slice(&90_000i64.to_be_bytes());
         taken[8..16].copy_from_slice(&80_000i64.to_be_bytes());
-        std::fs::write(&path, taken).unwrap();
+        std::fs::write(&path, &taken).unwrap();
         assert_eq!(load().foreign(), Some(77_000));
         assert_eq!(load().synced(), vouched(700));
+        assert_eq!(load().left_by(), "another broker");
+        assert_eq!(load().index(&boot, true), (None, false));
+        assert_eq!(load().index(&boot, false), (None, true));
+        // One that had no time to write that of its queues.
+        taken[8..16].fill(0);
+        std::fs::write(&path, taken).unwrap();
+        assert_eq!(load().foreign(), Some(-FOREIGN_SLACK_MS));
     }
 }

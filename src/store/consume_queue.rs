@@ -348,10 +348,14 @@ impl Queues {
         removed
     }
 
-    /// Sum over the queues of the offsets that come next.
-    pub fn entries(&self) -> u64 {
+    /// Sums over the queues: of the offsets that come next, and of those that their
+    /// files begin at.
+    pub fn sums(&self) -> (u64, u64) {
         let indexes = self.topics().flat_map(|(_, indexes)| indexes);
-        indexes.map(|index| self.get(index).next).sum()
+        let queues = indexes.map(|index| self.get(index));
+        queues.fold((0, 0), |(next, first), queue| {
+            (next + queue.next, first + queue.filed_from)
+        })
     }
 }
 

@@ -1,7 +1,7 @@
-//! What a record of the log puts into a ConsumeQueue: a pure function of the
-//! record, so that an append and a recovery cannot disagree.
+//! What a record of the log puts into a ConsumeQueue and into the index: a pure
+//! function of the record, so that an append and a recovery cannot disagree.
 
-use crate::wire::java_hash::java_hash;
+use crate::wire::java_hash::{java_hash, java_hash_on};
 use crate::wire::message::sys_flag;
 use crate::wire::names::SCHEDULE_TOPIC;
 use crate::wire::properties::{self, name};
@@ -51,6 +51,49 @@ pub fn delay_level(properties: &[u8]) -> Option<i32> {
     (level > 0).then_some(level)
 }
 
+/// Hands out the hash of each key that a record is found by, in the order in which
+/// they are indexed: its unique key, then each of its `KEYS`. Rolled-back messages
+/// have none. (`IndexService.buildIndex`)
+pub fn index_keys(topic: &[u8], properties: &[u8], sys_flag: i32, mut each: impl FnMut(i32)) {
+    if sys_flag & sys_flag::ROLLBACK == sys_flag::ROLLBACK {
+        return;
+    }
+    let mut prefix = None;
+    for key in keys(properties) {
+        let prefix = *prefix.get_or_insert_with(|| java_hash_on(java_hash(topic), b"#"));
+        each(positive(java_hash_on(prefix, key)));
+    }
+}
+
+/// The hash that a key of a topic is indexed by. (`IndexFile.indexKeyHashMethod`)
+pub fn key_hash(topic: &[u8], key: &[u8]) -> i32 {
+    positive(java_hash_on(java_hash_on(java_hash(topic), b"#"), key))
+}
+
+/// Whether a message with these properties is found by `key`.
+pub fn has_key(properties: &[u8], key: &[u8]) -> bool {
+    keys(properties).any(|its| its == key)
+}
+
+fn keys(properties: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let (mut unique, mut keys) = (None, None);
+    for (name, value) in properties::iter(properties) {
+        if name == name::UNIQ_KEY.as_bytes() {
+            unique = Some(value);
+        } else if name == name::KEYS.as_bytes() {
+            keys = Some(value);
+        }
+    }
+    let words = keys.unwrap_or_default().split(|&byte| byte == b' ');
+    let words = words.filter(|word| !word.is_empty());
+    unique.into_iter().chain(words)
+}
+
+fn positive(hash: i32) -> i32 {
+    // What has no positive counterpart counts as 0.
+    hash.checked_abs().unwrap_or(0)
+}
+
 /// Whether a record has an entry in its queue: prepared and rolled-back
 /// messages do not.
 pub fn is_queued(sys_flag: i32) -> bool {
@@ -70,5 +113,39 @@ mod tests {
         assert_eq!(code(SCHEDULE_TOPIC, b"DELAY\x0199\x02"), 5100);
         assert_eq!(code("T", b"DELAY\x012\x02TAGS\x01Aa\x02"), 2112);
         assert_eq!(code("T", b"KEYS\x01k\x02"), 0);
+    }
+
+    fn hashes(properties: &[u8], sys_flag: i32) -> Vec<i32> {
+        let mut found = Vec::new();
+        index_keys(b"T", properties, sys_flag, |hash| found.push(hash));
+        found
+    }
+
+    #[test]
+    fn a_message_is_found_by_its_unique_key_and_by_each_of_its_keys() {
+        let hash = |key: &str| key_hash(b"T", key.as_bytes());
+        let properties = "KEYS\u{1} a  b \u{2}TAGS\u{1}t\u{2}UNIQ_KEY\u{1}u v\u{2}".as_bytes();
+        let expected = vec![hash("u v"), hash("a"), hash("b")];
+        for state in [0, sys_flag::PREPARED, sys_flag::COMMIT] {
+            assert_eq!(hashes(properties, state), expected);
+        }
+        assert_eq!(hashes(properties, sys_flag::ROLLBACK), Vec::<i32>::new());
+        assert_eq!(
+            hashes(b"KEYS\x01   \x02TAGS\x01t\x02", 0),
+            Vec::<i32>::new()
+        );
+        assert_eq!(hashes(b"KEYS\x01a\x02KEYS\x01b", 0), vec![hash("b")]);
+        assert!(has_key(properties, b"a") && has_key(properties, b"u v"));
+        assert!(!has_key(properties, b"u") && !has_key(properties, b"") && !has_key(b"", b""));
+    }
+
+    #[test]
+    fn hashes_are_those_of_the_joined_text_and_never_negative() {
+        assert_eq!(key_hash(b"Topic", b"key"), java_hash(b"Topic#key").abs());
+        assert_eq!(
+            key_hash("主题".as_bytes(), "键".as_bytes()),
+            java_hash("主题#键".as_bytes()).abs()
+        );
+        assert_eq!((positive(i32::MIN), positive(-7), positive(7)), (0, 7, 7));
     }
 }

@@ -26,12 +26,14 @@ const TRIES_AT_CLOSE: u32 = 3;
 
 /// Writes what gathers in the tail to the segments, one write in flight.
 ///
-/// Under SYNC_FLUSH what arrives during a write forms the next one. Under
+/// Under SYNC_FLUSH what arrives during a write forms the next one; the device's promise
+/// comes with the write, or with a flush after it where that takes less time. Under
 /// ASYNC_FLUSH nobody waits for the write, so it gathers, and the device is asked
 /// for its promise once an interval.
 pub(super) async fn flush_log(shared: &Rc<Shared>) {
     let settings = shared.state.borrow().settings().clone();
-    let dsync = settings.ack == AckLevel::Durable;
+    let is_awaited = settings.ack == AckLevel::Durable;
+    let dsync = is_awaited && !settings.flush_after_write;
     let edge = &shared.edge;
     let mode = if dsync {
         LogMode::WriteThrough
@@ -53,14 +55,19 @@ pub(super) async fn flush_log(shared: &Rc<Shared>) {
                 unsynced,
             )
         };
-        let sync_due = edge.now() - synced_at >= Duration::from_millis(settings.flush_interval_ms);
+        let interval = Duration::from_millis(settings.flush_interval_ms);
+        let sync_due = is_awaited || edge.now() - synced_at >= interval;
         if unsynced && (sync_due || (shared.closing.get() && plan.is_none())) {
             let Some((_, file)) = &file else {
                 unreachable!("flushed without a file")
             };
             let flushed = shared.state.borrow().log.flushed();
             match file.sync().await {
-                Ok(()) => shared.state.borrow_mut().log.set_durable(flushed),
+                Ok(()) => {
+                    let mut state = shared.state.borrow_mut();
+                    state.log.set_durable(flushed);
+                    state.show_durable();
+                }
                 Err(error) => {
                     fail(shared, "flush", flushed, &error);
                     shared.progress.notify();

@@ -1,7 +1,7 @@
 //! A shard's store as its shard holds it, and what it loads for readers.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -13,6 +13,7 @@ use super::checkpoint::Vouched;
 use super::consume_queue::{Entry, QueueIndex};
 use super::edge::{Edge, Files, LogFile, LogMode, Patience, Ring};
 use super::flush::flush_log;
+use super::index::{IndexFiles, IndexSlot, run_index};
 use super::queue_files;
 use super::queue_writer::write_queues;
 use super::retention::Retention;
@@ -53,7 +54,9 @@ pub(super) struct Shared {
     /// Blocks that are being read.
     loading: RefCell<HashMap<u64, Rc<LocalEvent>>>,
     /// Queue files written since the last sync.
-    pub touched: RefCell<HashSet<PathBuf>>,
+    pub touched: RefCell<BTreeSet<PathBuf>>,
+    /// The index; `None`: keys are not indexed.
+    pub index: Option<IndexSlot>,
 }
 
 impl Shared {
@@ -97,6 +100,9 @@ impl StoreHandle {
         let opened = recovery::open(&*files, dir, shard, &settings)?;
         spare::keep(&*files, dir);
         let retention = Retention::new(opened.log.min(), opened.synced);
+        let index = settings
+            .index
+            .map(|geometry| IndexSlot::new(IndexFiles::new(shard, dir, geometry, opened.index)));
         let state = ShardStore::new(
             opened.log,
             opened.queues,
@@ -120,6 +126,7 @@ impl StoreHandle {
             read_files: RefCell::default(),
             loading: RefCell::default(),
             touched: RefCell::new(opened.touched),
+            index,
         };
         let handle = StoreHandle {
             shared: Rc::new(shared),
@@ -329,6 +336,8 @@ pub async fn run_background(handle: &StoreHandle) {
     edge.settle(&handle.shared.dir.join("tail")).await;
     let shared = handle.shared.clone();
     edge.spawn(Box::pin(async move { flush_log(&shared).await }));
+    let shared = handle.shared.clone();
+    edge.spawn(Box::pin(async move { run_index(&shared).await }));
     let shared = handle.shared.clone();
     edge.spawn(Box::pin(async move {
         let mut round = 0;

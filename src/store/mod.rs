@@ -4,7 +4,8 @@
 //! ```text
 //! append ─> commit_log (place) ─> tail (bytes outlive the process)
 //!                │                  └─> flush ─> segment files (the device promises)
-//!                └─> consume_queue (entry) ─> queue_writer ─> queue_files
+//!                ├─> consume_queue (entry) ─> queue_writer ─> queue_files
+//!                └─> index (keys) ─> index files
 //! read   ─> consume_queue ─> tail, or blocks of segment files
 //! age    ─> retention: oldest segments, and the entries and queue files that pointed into them
 //! start  ─> recovery: tail into segments, log scanned from the checkpoint, queues made to match
@@ -15,6 +16,7 @@
 //! knows no socket and no request.
 
 mod blocks;
+mod check;
 mod checkpoint;
 mod commit_log;
 mod consume_queue;
@@ -24,10 +26,12 @@ mod fetch;
 mod flush;
 mod handle;
 mod idle;
+mod index;
 mod json_file;
 mod layout;
 mod lock;
 mod queue_files;
+mod queue_scan;
 mod queue_writer;
 mod recovery;
 mod retention;
@@ -40,12 +44,14 @@ mod tail;
 #[cfg(test)]
 mod tests;
 
+pub use check::{Fault, LogCheck, check_log, cut_log, forget_queues};
 pub use commit_log::NoRoom;
 pub use consume_queue::{Entry, QueueIndex};
-pub use dispatch::{DelayTable, delay_level};
+pub use dispatch::{DelayTable, delay_level, has_key, key_hash};
 pub use edge::Disk;
 pub use fetch::Fetch;
 pub use handle::{StoreHandle, run_background};
+pub use index::{IndexCursor, IndexGeometry, KeyHits, KeyQuery};
 pub use json_file::{LoadedFrom, load_json, save_json};
 pub use layout::StoreLayout;
 pub use lock::{StoreLock, StoreLockError};

@@ -2,21 +2,18 @@
 //! byte offset of their first entry.
 //!
 //! All calls here may wait for the disk; they run before the shard serves, or
-//! on its helper thread. Files are as long as what was written to them; those
-//! that Apache RocketMQ made have their full size, with zeros behind the last
-//! entry.
+//! on its helper thread. Files have their full size from the start, with zeros
+//! that take no blocks behind the last entry: Apache RocketMQ opens no store
+//! that has a shorter one.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::consume_queue::{ENTRY_BYTES, Entry, FirstReadable, Queues, first_at};
-use super::edge::{Files, Mode, Patience, StoreFile};
+use super::edge::{Files, Mode, Patience};
 use super::layout::{consume_queue_root, file_name, offset_of_name};
-
-/// Queues of one topic: queue numbers found in files and records are below it.
-pub const QUEUES_PER_TOPIC_MAX: i32 = 65_536;
 
 /// The folder of one queue.
 pub fn dir(shard_dir: &Path, topic: &str, queue_id: i32) -> PathBuf {
@@ -44,7 +41,7 @@ pub fn write(
     files: &dyn Files,
     job: &WriteJob,
     file_bytes: u64,
-    touched: &mut HashSet<PathBuf>,
+    touched: &mut BTreeSet<PathBuf>,
 ) -> io::Result<()> {
     let mut at = job.first * ENTRY_BYTES as u64;
     let mut rest = &job.bytes[..];
@@ -59,6 +56,9 @@ pub fn write(
             }
             other => other?,
         };
+        if file.len()? < file_bytes {
+            file.set_len(file_bytes)?;
+        }
         file.write_at(&rest[..len], at - base)?;
         touched.insert(path);
         at += len as u64;
@@ -76,7 +76,7 @@ const SYNC_ALONE_MAX: usize = 512;
 ///
 /// # Errors
 /// Those of the file system, with the path in the text.
-pub fn sync(files: &dyn Files, dir: &Path, paths: &HashSet<PathBuf>) -> io::Result<()> {
+pub fn sync(files: &dyn Files, dir: &Path, paths: &BTreeSet<PathBuf>) -> io::Result<()> {
     if paths.len() > SYNC_ALONE_MAX && files.sync_file_system(dir)? {
         return Ok(());
     }
@@ -119,32 +119,6 @@ pub fn read(
         .collect())
 }
 
-/// A queue found on disk.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Found {
-    /// Topic: the name of the outer folder.
-    pub topic: String,
-    /// Queue number: the name of the inner folder.
-    pub queue_id: i32,
-    /// First queue offset that has an entry.
-    pub first: u64,
-    /// One above the last queue offset that has an entry.
-    pub next: u64,
-    /// The first entry.
-    pub oldest: Option<Entry>,
-    /// The last entry.
-    pub newest: Option<Entry>,
-}
-
-/// What lies in a queue's folder.
-#[derive(Default)]
-struct Extent {
-    first: u64,
-    next: u64,
-    oldest: Option<Entry>,
-    newest: Option<Entry>,
-}
-
 /// Removes all queues of a shard: they are made anew from the log.
 ///
 /// # Errors
@@ -153,168 +127,6 @@ pub fn remove_all(files: &dyn Files, shard_dir: &Path) -> io::Result<()> {
     let root = consume_queue_root(shard_dir);
     files.remove_dir_all(&root)?;
     files.create_dir_all(&root)
-}
-
-/// Finds the queues in a shard's folder, and how long each is. What is not a
-/// queue's folder or file is passed over. `None` where a file cannot be one of
-/// size `file_bytes`.
-///
-/// # Errors
-/// Those of reading folders and files, with the path in the text.
-pub fn scan(
-    files: &dyn Files,
-    shard_dir: &Path,
-    file_bytes: u64,
-) -> io::Result<Option<Vec<Found>>> {
-    let root = consume_queue_root(shard_dir);
-    let mut found = Vec::new();
-    for topic_dir in files.list(&root)?.iter().filter(|entry| entry.is_dir) {
-        let Some(topic) = topic_dir.name.to_str() else {
-            continue;
-        };
-        let topic_path = root.join(topic);
-        for queue_dir in files.list(&topic_path)? {
-            let name = queue_dir.name.to_str().filter(|_| queue_dir.is_dir);
-            let id = name.and_then(|name| name.parse::<i32>().ok());
-            let Some(queue_id) = id.filter(|id| (0..QUEUES_PER_TOPIC_MAX).contains(id)) else {
-                continue;
-            };
-            let path = topic_path.join(&queue_dir.name);
-            let Some(extent) = extent(files, &path, file_bytes)? else {
-                return Ok(None);
-            };
-            found.push(Found {
-                topic: topic.to_owned(),
-                queue_id,
-                first: extent.first,
-                next: extent.next,
-                oldest: extent.oldest,
-                newest: extent.newest,
-            });
-        }
-    }
-    Ok(Some(found))
-}
-
-/// Byte offsets in a queue are below it: no number of bytes on a disk comes near.
-const OFFSET_END: u64 = 1 << 56;
-
-/// The entries in a queue's folder. `None` where a file's name or length is not that
-/// of files of this size. Of the usual queue, which has one file, the folder is listed
-/// and the file opened once: there may be 100,000 of them.
-fn extent(files: &dyn Files, dir: &Path, file_bytes: u64) -> io::Result<Option<Extent>> {
-    let mut bases = Vec::new();
-    for entry in files.list(dir)? {
-        let Some(base) = offset_of_name(&entry.name).filter(|base| *base < OFFSET_END) else {
-            continue;
-        };
-        if base % file_bytes != 0 {
-            return Ok(None);
-        }
-        bases.push(base);
-    }
-    bases.sort_unstable();
-    if let [only] = bases[..] {
-        let file = files.open(&dir.join(file_name(only)), Mode::Read)?;
-        return extent_of_one(&*file, only, file_bytes);
-    }
-    let mut filled = Vec::with_capacity(bases.len());
-    for base in bases {
-        let len = files.len(&dir.join(file_name(base)))?;
-        if len > file_bytes {
-            return Ok(None);
-        }
-        if len > 0 {
-            filled.push(base);
-        }
-    }
-    let bases = filled;
-    let Some(&first) = bases.first() else {
-        return Ok(Some(Extent::default()));
-    };
-    // A run of full files without a hole; what lies behind a hole cannot be in order.
-    let mut last = first;
-    for &base in &bases[1..] {
-        if base != last + file_bytes || !is_full(files, &dir.join(file_name(last)), file_bytes)? {
-            break;
-        }
-        last = base;
-    }
-    let entry = ENTRY_BYTES as u64;
-    loop {
-        let file = files.open(&dir.join(file_name(last)), Mode::Read)?;
-        let slots = file.len()?.min(file_bytes) / entry;
-        let (used, newest) = count_set(&*file, slots)?;
-        if used > 0 || last == first {
-            return Ok(Some(Extent {
-                first: first / entry,
-                next: last / entry + used,
-                oldest: None,
-                newest,
-            }));
-        }
-        last -= file_bytes;
-    }
-}
-
-fn extent_of_one(file: &dyn StoreFile, base: u64, file_bytes: u64) -> io::Result<Option<Extent>> {
-    let len = file.len()?;
-    if len > file_bytes {
-        return Ok(None);
-    }
-    let entry = ENTRY_BYTES as u64;
-    let (used, newest) = count_set(file, len / entry)?;
-    if len == 0 {
-        return Ok(Some(Extent::default()));
-    }
-    let oldest = if used > 1 { entry_at(file, 0)? } else { newest };
-    Ok(Some(Extent {
-        first: base / entry,
-        next: base / entry + used,
-        oldest,
-        newest,
-    }))
-}
-
-/// The entry in a place of a file, where one is set.
-fn entry_at(file: &dyn StoreFile, slot: u64) -> io::Result<Option<Entry>> {
-    let mut bytes = [0; ENTRY_BYTES];
-    let read = file.read_at(&mut bytes, slot * ENTRY_BYTES as u64, Patience::Wait)?;
-    let entry = Entry::from_bytes(&bytes);
-    Ok((read == ENTRY_BYTES && entry.is_set()).then_some(entry))
-}
-
-/// Whether a file has its full size and an entry at its end.
-fn is_full(files: &dyn Files, path: &Path, file_bytes: u64) -> io::Result<bool> {
-    let mut bytes = [0; ENTRY_BYTES];
-    let at = file_bytes - ENTRY_BYTES as u64;
-    let file = files.open(path, Mode::Read)?;
-    let read = file.read_at(&mut bytes, at, Patience::Wait)?;
-    Ok(read == ENTRY_BYTES && Entry::from_bytes(&bytes).is_set())
-}
-
-/// Number of entries before the first empty one, and the last of them: entries are set
-/// from the front.
-fn count_set(file: &dyn StoreFile, slots: u64) -> io::Result<(u64, Option<Entry>)> {
-    let Some(last) = slots.checked_sub(1) else {
-        return Ok((0, None));
-    };
-    let newest = entry_at(file, last)?;
-    if newest.is_some() {
-        return Ok((slots, newest));
-    }
-    let (mut low, mut high, mut newest) = (0, last, None);
-    while low < high {
-        let middle = low.midpoint(high);
-        match entry_at(file, middle)? {
-            None => high = middle,
-            some => {
-                newest = some;
-                low = middle + 1;
-            }
-        }
-    }
-    Ok((low, newest))
 }
 
 /// Whether the entries `first..next` can be those of messages between `start` and
@@ -370,7 +182,9 @@ pub fn truncate(files: &dyn Files, dir: &Path, file_bytes: u64, next: u64) -> io
         } else if base < end + file_bytes {
             let keep = end.saturating_sub(base).min(file_bytes);
             if files.len(&path)? > keep {
-                files.open(&path, Mode::Write)?.set_len(keep)?;
+                let file = files.open(&path, Mode::Write)?;
+                file.set_len(keep)?;
+                file.set_len(file_bytes)?;
             }
         }
     }
@@ -510,6 +324,7 @@ pub fn partition(
 mod tests {
     use super::*;
     use crate::store::edge::Disk;
+    use crate::store::queue_scan::{Extent, scan};
     use proptest::prelude::*;
 
     const FILE_BYTES: u64 = 10 * ENTRY_BYTES as u64;
@@ -537,7 +352,7 @@ mod tests {
             let first = next;
             for run in runs {
                 let bytes = entries(next..next + run).iter().flat_map(|e| e.to_bytes()).collect();
-                write(&Disk, &WriteJob { dir: dir.clone(), first: next, bytes }, FILE_BYTES, &mut HashSet::new()).unwrap();
+                write(&Disk, &WriteJob { dir: dir.clone(), first: next, bytes }, FILE_BYTES, &mut BTreeSet::new()).unwrap();
                 next += run;
             }
             if preallocated {
@@ -549,11 +364,14 @@ mod tests {
             let found = scan(&Disk, root.path(), FILE_BYTES).unwrap().unwrap();
             let [found] = &found[..] else { panic!("{found:?}") };
             prop_assert_eq!((&*found.topic, found.queue_id), ("T%a|b-c", 3));
-            prop_assert_eq!((found.first, found.next), (first, next));
-            prop_assert_eq!(found.newest, entries(next - 1..next).pop());
-            if let Some(oldest) = found.oldest {
-                prop_assert_eq!(oldest, entries(first..first + 1)[0]);
-            }
+            let extent = Extent {
+                first,
+                next,
+                oldest: Some(entries(first..first + 1)[0]),
+                newest: entries(next - 1..next).pop(),
+                is_longer: false,
+            };
+            prop_assert_eq!(&found.extent, &extent);
             let mut at = first;
             while at < next {
                 let run = read(&Disk, &dir, FILE_BYTES, at, 7, Patience::Wait).unwrap();
@@ -567,7 +385,7 @@ mod tests {
             prop_assert_eq!(end, (first + cut).min(next));
             truncate(&Disk, &dir, FILE_BYTES, end).unwrap();
             let found = scan(&Disk, root.path(), FILE_BYTES).unwrap().unwrap();
-            prop_assert_eq!(found[0].next.max(first), end);
+            prop_assert_eq!(found[0].extent.next.max(first), end);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Entries to queue files, and the checkpoint that vouches for them.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -9,6 +9,7 @@ use super::checkpoint::{Checkpoint, Stored};
 use super::consume_queue::ENTRY_BYTES;
 use super::edge::Files;
 use super::handle::Shared;
+use super::index;
 use super::queue_files::{self, WriteJob};
 use super::shard_store::StoreSettings;
 use super::spare;
@@ -29,7 +30,13 @@ pub(super) async fn write_queues(shared: &Rc<Shared>, sync: bool) {
 
 async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) {
     loop {
-        let (jobs, vouched, all) = shared
+        // The keys of what this round vouches for are entered in it.
+        let mut index = match &shared.index {
+            Some(slot) => Some(slot.take().await),
+            None => None,
+        };
+        let keys = index.as_deref().map(|index| index::plan(shared, index));
+        let (jobs, mut vouched, all) = shared
             .state
             .borrow_mut()
             .take_queue_writes(&shared.dir, QUEUE_WRITE_BYTES_MAX);
@@ -42,10 +49,11 @@ async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) {
             shared.promised.set(promised);
             shared.unpromised.set(None);
         }
-        let checkpoint = Checkpoint {
+        let mut checkpoint = Checkpoint {
             written: vouched,
             synced: shared.promised.get(),
             durable,
+            starts: shared.state.borrow().starts,
             message_timestamp: shared.state.borrow().message_timestamp(),
         };
         let (indexes, jobs): (Vec<_>, Vec<_>) = jobs.into_iter().unzip();
@@ -53,9 +61,15 @@ async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) {
         let dir = shared.dir.clone();
         let mut touched = shared.touched.take();
         let files = shared.files.clone();
-        let (outcome, touched, saved, whole) = shared
+        let (outcome, touched, saved, whole, index, buffer) = shared
             .edge
             .blocking(move || {
+                let mut buffer = Vec::new();
+                if let (Some(index), Some(keys)) = (&mut index, keys) {
+                    buffer = index.run(&*files, keys);
+                    touched.extend(index.take_touched());
+                    checkpoint.written.index = index.mark();
+                }
                 let mut outcome = write_jobs(&*files, &jobs, &settings, &mut touched);
                 let fault = outcome.fault.as_ref();
                 if fault.is_some_and(|error| spare::give(&*files, &dir, error)) {
@@ -74,9 +88,14 @@ async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) {
                 if sync && whole && saved.is_ok() {
                     spare::keep(&*files, &dir);
                 }
-                (outcome, touched, saved, whole)
+                (outcome, touched, saved, whole, index, buffer)
             })
             .await;
+        vouched.index = index.as_ref().map_or(vouched.index, |index| index.mark());
+        if let (Some(slot), Some(index)) = (&shared.index, index) {
+            slot.give_back(index);
+            index::reuse(shared, buffer);
+        }
         shared.touched.borrow_mut().extend(touched);
         if whole && shared.unpromised.get().is_none() {
             shared.unpromised.set(Some(vouched));
@@ -120,7 +139,7 @@ fn write_jobs(
     files: &dyn Files,
     jobs: &[WriteJob],
     settings: &StoreSettings,
-    touched: &mut HashSet<PathBuf>,
+    touched: &mut BTreeSet<PathBuf>,
 ) -> Outcome {
     let mut outcome = Outcome {
         done: Vec::with_capacity(jobs.len()),
@@ -146,7 +165,7 @@ fn save_checkpoint(
     dir: &Path,
     mut checkpoint: Checkpoint,
     sync: bool,
-    touched: &mut HashSet<PathBuf>,
+    touched: &mut BTreeSet<PathBuf>,
 ) -> io::Result<u64> {
     let path = dir.join("checkpoint");
     let boot = files.boot_id()?;

@@ -11,7 +11,7 @@
 //! The work is bounded by what was written since the last checkpoint. It runs
 //! before the shard serves and waits for the disk.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,13 +20,17 @@ use std::time::Instant;
 use super::checkpoint::Stored;
 use super::commit_log::CommitLog;
 use super::consume_queue::{ENTRY_BYTES, Entry, Queues};
-use super::edge::{Files, Patience};
-use super::queue_files::{self, Found};
+use super::edge::Files;
+use super::index::IndexStart;
+use super::layout::{commit_log_dir, consume_queue_root};
+use super::queue_files;
+use super::queue_scan::{self, Found};
 use super::scan::{LogEnd, Scan};
 use super::segments::{self, Segments};
 use super::shard_store::StoreSettings;
 use super::tail::Tail;
 use super::{POSITION_BITS, ShardId, align_down};
+use crate::wire::message::Record;
 
 /// Why a store cannot be opened.
 #[derive(Debug)]
@@ -67,6 +71,9 @@ impl From<io::Error> for OpenError {
 /// What a recovery found and did.
 #[derive(Clone, Debug, Default)]
 pub struct RecoveryReport {
+    /// Who had the store open last, as the checkpoint tells: "RingMQ", "another
+    /// broker" or, without a checkpoint, "nobody".
+    pub left_by: &'static str,
     /// Bytes in the log.
     pub log_bytes: u64,
     /// Bytes taken over from the tail file.
@@ -90,9 +97,11 @@ pub struct Opened {
     pub report: RecoveryReport,
     pub message_timestamp: i64,
     /// Queue files written and not synced.
-    pub touched: HashSet<PathBuf>,
+    pub touched: BTreeSet<PathBuf>,
     /// Position up to which the checkpoint on the device vouches for queue files.
     pub synced: u64,
+    /// From where the index goes on.
+    pub index: IndexStart,
 }
 
 /// Opens the store in a shard's folder, which must have its sub-folders.
@@ -106,12 +115,19 @@ pub fn open(
     settings: &StoreSettings,
 ) -> Result<Opened, OpenError> {
     let began = Instant::now();
+    files.create_dir_all(&commit_log_dir(dir))?;
+    files.create_dir_all(&consume_queue_root(dir))?;
+    // A killed process may have made files and not promised their names.
+    for made_in in [dir, &commit_log_dir(dir)] {
+        files.sync_dir(made_in)?;
+    }
     let mut segments = Segments::list(files, dir, shard, settings.segment_bytes)?;
     segments.complete()?;
     let mut report = RecoveryReport::default();
     let tail = take_over_tail(&mut segments, dir, shard, &mut report)?;
     let checkpoint = dir.join("checkpoint");
     let stored = Stored::load(files, &checkpoint)?;
+    report.left_by = stored.left_by();
     let promised = stored.durable().min(segments.end()).max(tail.promised);
     let opening = Opening {
         files,
@@ -127,8 +143,12 @@ pub fn open(
         settings,
         queues: &mut queues,
         report: &mut report,
+        sure: match settings.after_crash {
+            true => promised.max(tail.proven),
+            false => u64::MAX,
+        },
         message_timestamp: 0,
-        touched: HashSet::new(),
+        touched: BTreeSet::new(),
     };
     let end = scan.run(&segments, from)?;
     let (message_timestamp, touched) = (scan.message_timestamp, scan.touched);
@@ -137,7 +157,9 @@ pub fn open(
         report.stopped_at = Some(opening.set_aside(end.position, fault)?);
     }
     let end = end.position;
-    segments.clear_behind(end, end > from || report.stopped_at.is_some())?;
+    // A killed process may have left writes in flight, which clearing waits for.
+    let all = settings.after_crash || end > from || report.stopped_at.is_some();
+    segments.settle(promised, end, all)?;
     let beyond = stored.is_beyond(end);
     let synced = if beyond { 0 } else { stored.synced().position };
     if beyond {
@@ -155,6 +177,11 @@ pub fn open(
     }
     report.log_bytes = end - segments.min();
     report.scanned = end - from.min(end);
+    if report.left_by == "RingMQ" && !settings.after_crash && report.scanned > 0 {
+        // RingMQ reads all of the log into its checkpoint when it stops; a broker that
+        // wrote a few messages leaves the times in it as they were.
+        report.left_by = "another broker";
+    }
     report.queues = queues
         .iter_mut()
         .filter(|(_, queue)| queue.next > 0)
@@ -168,8 +195,17 @@ pub fn open(
         end,
         &last_block,
     );
+    let (mark, intact) = stored.index(&files.boot_id()?, settings.after_crash);
+    let index = IndexStart {
+        mark,
+        intact,
+        min: segments.min(),
+        end,
+        segment_bytes: segments.bytes(),
+    };
     Ok(Opened {
         log,
+        index,
         queues,
         report,
         message_timestamp,
@@ -207,6 +243,17 @@ fn take_over_tail(
         tracing::warn!(%shard, "the tail file is not of this log, or the log is damaged: not used");
         return Ok(proof);
     }
+    if !survivor.bytes.is_empty() && segments.has_another(survivor.start, &survivor.bytes)? {
+        tracing::error!(
+            %shard,
+            bytes = survivor.bytes.len(),
+            "another broker has written to the log behind what is in it: what a killed process \
+             left in the tail file has no place there any more"
+        );
+        return Ok(proof);
+    }
+    // What lies in front first: a power loss must not leave a hole.
+    segments.promise(proof.promised, survivor.start)?;
     segments.write(survivor.start, &survivor.bytes)?;
     report.from_tail = survivor.bytes.len() as u64;
     proof.proven = survivor.start + report.from_tail;
@@ -231,7 +278,7 @@ impl Opening<'_> {
     fn queues(&self, stored: &Stored, proven: u64) -> Result<(Queues, u64), OpenError> {
         let (files, shard) = (self.files, self.shard);
         let file_bytes = self.settings.queue_file_bytes;
-        let Some(found) = queue_files::scan(files, self.dir, file_bytes)? else {
+        let Some(found) = queue_scan::scan(files, self.dir, file_bytes)? else {
             return self.anew(&[], "queue files of another size setting");
         };
         let vouched = stored.vouched(&files.boot_id()?, proven);
@@ -254,9 +301,11 @@ impl Opening<'_> {
         if !sound {
             return self.anew(&found, "queue files are damaged");
         }
-        let entries = queues.entries();
-        if theirs <= vouched.position && from > self.segments.min() && entries != vouched.entries {
-            tracing::warn!(%shard, entries, expected = vouched.entries, "entries are missing");
+        // Files that were to be deleted may still be there.
+        let (entries, starts) = queues.sums();
+        let whole = entries == vouched.entries && starts <= stored.starts();
+        if theirs <= vouched.position && from > self.segments.min() && !whole {
+            tracing::warn!(%shard, entries, starts, ?vouched, "entries are missing");
             return self.anew(&found, "queue files are missing or damaged");
         }
         Ok((queues, from))
@@ -277,23 +326,22 @@ impl Opening<'_> {
     /// it had, where its last entry can be true.
     fn keep_offset(&self, found: &Found, queues: &mut Queues) -> io::Result<()> {
         let min = self.segments.min();
-        let plausible = found.next > 0 && found.next <= min / segments::MESSAGE_BYTES_MIN;
+        let plausible =
+            found.extent.next > 0 && found.extent.next <= min / segments::MESSAGE_BYTES_MIN;
         if !plausible {
             return Ok(());
         }
-        let file_bytes = self.settings.queue_file_bytes;
-        let dir = queue_files::dir(self.dir, &found.topic, found.queue_id);
-        let last = found.next - 1;
-        let read = queue_files::read(self.files, &dir, file_bytes, last, 1, Patience::Wait)?;
         let start = self.physical(0);
-        let gone = read.first().is_some_and(|entry| {
+        let gone = found.extent.newest.is_some_and(|entry| {
             entry.is_nothing() || (start..self.physical(min)).contains(&entry.physical)
         });
+        let per_file = self.settings.queue_file_bytes / ENTRY_BYTES as u64;
+        let last = found.extent.next - 1;
         if gone {
-            let first = last - last % (file_bytes / ENTRY_BYTES as u64);
+            let first = last - last % per_file;
             let index = queues.insert(&found.topic, found.queue_id, first, first);
             let queue = queues.get_mut(index);
-            while queue.next < found.next {
+            while queue.next < found.extent.next {
                 queue.push(Entry::NOTHING);
             }
         }
@@ -305,16 +353,25 @@ impl Opening<'_> {
     /// of the newest segment that begins with a message of `time` or before.
     fn foreign_start(&self, found: &[Found], time: i64) -> io::Result<u64> {
         if !self.settings.after_crash {
-            let file_bytes = self.settings.queue_file_bytes;
             let mut end = 0;
-            for queue in found.iter().filter(|queue| queue.next > queue.first) {
-                let dir = queue_files::dir(self.dir, &queue.topic, queue.queue_id);
-                let last = queue.next - 1;
-                let read =
-                    queue_files::read(self.files, &dir, file_bytes, last, 1, Patience::Wait)?;
-                if let Some(entry) = read.first().filter(|entry| !entry.is_nothing()) {
-                    end = end.max(entry.physical + i64::from(entry.size));
+            for queue in found
+                .iter()
+                .filter(|queue| queue.extent.next > queue.extent.first)
+            {
+                let newest = queue.extent.newest.filter(|entry| !entry.is_nothing());
+                let Some(entry) = newest else {
+                    continue;
+                };
+                if !self.is_last_of(&entry, queue)? {
+                    tracing::warn!(
+                        shard = %self.shard,
+                        topic = queue.topic,
+                        queue = queue.queue_id,
+                        "the last entry is not that of the queue's message: not believed"
+                    );
+                    return Ok(0);
                 }
+                end = end.max(entry.physical + i64::from(entry.size));
             }
             return Ok(end as u64 & ((1 << POSITION_BITS) - 1));
         }
@@ -328,6 +385,32 @@ impl Opening<'_> {
         Ok(0)
     }
 
+    /// Whether the newest entry of a queue points at its message, or at one that is gone
+    /// with its segment. A broker that was killed can have left entries of messages that
+    /// the log lacks, and another one opened the store since.
+    fn is_last_of(&self, entry: &Entry, queue: &Found) -> io::Result<bool> {
+        let segments = self.segments;
+        let position = entry.physical as u64 & ((1 << POSITION_BITS) - 1);
+        let size = entry.size as u64;
+        if self.physical(position) != entry.physical || position >= segments.end() {
+            return Ok(false);
+        }
+        // Entries of light queues point at messages of other topics.
+        if position < segments.min() || queue.topic.starts_with("%LMQ%") {
+            return Ok(true);
+        }
+        let room = segments.base(position) + segments.bytes() - position;
+        if size > room.min(segments::RECORD_BYTES_MAX as u64) {
+            return Ok(false);
+        }
+        let bytes = segments.read(position, size as usize)?;
+        Ok(Record::parse(&bytes).is_ok_and(|record| {
+            record.topic() == queue.topic.as_bytes()
+                && record.queue_id() == queue.queue_id
+                && record.queue_offset() as u64 == queue.extent.next - 1
+        }))
+    }
+
     /// Takes over the queues that were found, cut to the entries of messages in
     /// front of `from`; and whether these can be true.
     fn load(&self, found: &[Found], from: u64) -> Result<(Queues, bool), OpenError> {
@@ -338,24 +421,24 @@ impl Opening<'_> {
         for found in found {
             let dir = queue_files::dir(self.dir, &found.topic, found.queue_id);
             let before = |entry: &Entry| entry.physical < limit || entry.is_nothing();
-            let next = if found.newest.as_ref().is_some_and(before) {
-                found.next
+            let next = if found.extent.newest.as_ref().is_some_and(before) {
+                found.extent.next
             } else {
-                let range = found.first..found.next;
+                let range = found.extent.first..found.extent.next;
                 queue_files::partition(self.files, &dir, file_bytes, range, before)?
             };
-            if next < found.next {
+            if next < found.extent.next || found.extent.is_longer {
                 queue_files::truncate(self.files, &dir, file_bytes, next)?;
             }
-            if self.settings.after_crash && next > found.first {
+            if self.settings.after_crash && next > found.extent.first {
                 // A crash harms what was being written: the newest file.
                 let newest = (next - 1) - (next - 1) % (file_bytes / ENTRY_BYTES as u64);
-                let range = newest.max(found.first)..next;
+                let range = newest.max(found.extent.first)..next;
                 sound &= queue_files::is_rising(self.files, &dir, file_bytes, range, start, limit)?;
             }
-            let index = queues.insert(&found.topic, found.queue_id, found.first, next);
-            if let Some(oldest) = found.oldest.filter(|entry| !entry.is_nothing()) {
-                if found.first < next {
+            let index = queues.insert(&found.topic, found.queue_id, found.extent.first, next);
+            if let Some(oldest) = found.extent.oldest.filter(|entry| !entry.is_nothing()) {
+                if found.extent.first < next {
                     queues.get_mut(index).oldest = oldest.physical;
                 }
             }

@@ -226,6 +226,7 @@ impl ShardStore {
         let queue = self.queues.get_mut(index);
         if queue.filed_from < until {
             self.filed = self.filed.saturating_sub(until - queue.filed_from);
+            self.starts += until - queue.filed_from;
             queue.filed_from = until;
         }
     }
@@ -375,14 +376,15 @@ impl StoreHandle {
                 future::yield_now().await;
                 continue;
             }
-            let files = shared.files.clone();
-            let remove = move || remove_all(&*files, removals, file_bytes);
-            let (removed, result) = shared.edge.blocking(remove).await;
-            let mut state = shared.state.borrow_mut();
-            for (index, until) in removed {
-                state.removed_front(index, until);
+            for removal in &removals {
+                let mut state = shared.state.borrow_mut();
+                state.removed_front(removal.index, removal.until);
             }
-            result?;
+            // The checkpoint lets them be gone before they are.
+            write_queues(shared, true).await;
+            let files = shared.files.clone();
+            let remove = move || remove_all(&*files, &removals, file_bytes);
+            shared.edge.blocking(remove).await?;
         }
         Ok(())
     }
@@ -435,27 +437,16 @@ fn search_all(
     searches.into_iter().map(first_of).collect()
 }
 
-fn remove_all(
-    files: &dyn Files,
-    removals: Vec<Removal>,
-    file_bytes: u64,
-) -> (Vec<(QueueIndex, u64)>, io::Result<()>) {
-    let mut removed = Vec::new();
+fn remove_all(files: &dyn Files, removals: &[Removal], file_bytes: u64) -> io::Result<()> {
     for removal in removals {
-        let Removal {
-            index,
-            dir,
-            from,
-            until,
-        } = removal;
-        match queue_files::remove_front(files, &dir, file_bytes, from, until) {
-            Ok(()) => removed.push((index, until)),
+        let (from, until) = (removal.from, removal.until);
+        match queue_files::remove_front(files, &removal.dir, file_bytes, from, until) {
             // Removed with its topic.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => removed.push((index, until)),
-            Err(error) => return (removed, Err(error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
         }
     }
-    (removed, Ok(()))
+    Ok(())
 }
 
 #[cfg(test)]

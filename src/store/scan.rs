@@ -1,6 +1,6 @@
 //! Reading a log again: every record is entered into its queue as an append does.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,8 @@ use super::POSITION_BITS;
 use super::consume_queue::{ENTRY_BYTES, Entry, Queue, Queues};
 use super::dispatch::{is_queued, tags_code};
 use super::edge::Files;
-use super::queue_files::{self, QUEUES_PER_TOPIC_MAX, WriteJob};
+use super::queue_files::{self, WriteJob};
+use super::queue_scan::QUEUES_PER_TOPIC_MAX;
 use super::recovery::RecoveryReport;
 use super::segments::{Found, MESSAGE_BYTES_MIN, Segments};
 use super::shard_store::StoreSettings;
@@ -24,10 +25,12 @@ pub struct Scan<'a> {
     pub settings: &'a StoreSettings,
     pub queues: &'a mut Queues,
     pub report: &'a mut RecoveryReport,
+    /// Position up to which the log is known to be whole; behind it a record may be torn.
+    pub sure: u64,
     /// Store time of the newest message read, ms since 1970.
     pub message_timestamp: i64,
     /// Queue files written and not synced.
-    pub touched: HashSet<PathBuf>,
+    pub touched: BTreeSet<PathBuf>,
 }
 
 /// Where a scan ended.
@@ -51,8 +54,21 @@ impl Scan<'_> {
             loop {
                 match reader.at(at)? {
                     Found::Record(record) => {
-                        self.enter(&record)?;
-                        at += record.bytes().len() as u64;
+                        let len = record.bytes().len() as u64;
+                        if at + len > self.sure {
+                            let parts = record.unvouched();
+                            if reader.is_torn(at, &parts)? {
+                                let fault = "a message that was written in part".to_owned();
+                                return Ok(LogEnd {
+                                    position: at,
+                                    fault: Some(fault),
+                                });
+                            }
+                        }
+                        if let Found::Record(record) = reader.at(at)? {
+                            self.enter(&record)?;
+                        }
+                        at += len;
                     }
                     Found::SegmentEnd => break,
                     Found::Clear => {

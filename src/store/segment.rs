@@ -45,7 +45,8 @@ pub fn create(
 ) -> io::Result<()> {
     let path = path(shard_dir, shard, position);
     if files.exists(&path)? {
-        return Ok(());
+        // Whoever made it may not have come to promise its name.
+        return files.sync_dir(&commit_log_dir(shard_dir));
     }
     let unfinished = path.with_extension("tmp");
     let make = || -> io::Result<()> {

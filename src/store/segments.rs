@@ -2,6 +2,7 @@
 //! run of bytes. Waits for the disk.
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::edge::{Files, Mode, Patience, StoreFile};
@@ -10,7 +11,7 @@ use super::{BLOCK_BYTES, POSITION_BITS, ShardId, segment};
 use crate::wire::message::{BLANK_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, Record};
 
 /// Longest record, in bytes: the largest body that can be set, and room to spare.
-const RECORD_BYTES_MAX: usize = 256 * 1024 * 1024;
+pub const RECORD_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Fewest bytes of the log that a message takes: those of one in a batch that is
 /// stored as one record. So a queue offset is bounded by the place of its record.
@@ -18,6 +19,9 @@ pub const MESSAGE_BYTES_MIN: u64 = 22;
 
 /// Bytes of the log that are read at once.
 const WINDOW_BYTES: usize = 4 * 1024 * 1024;
+
+/// What a device writes as a whole or not at all, in bytes.
+const SECTOR_BYTES: u64 = 512;
 
 /// The segment files of a shard: adjoining, of one size.
 pub struct Segments<'a> {
@@ -222,6 +226,25 @@ impl<'a> Segments<'a> {
         Ok(true)
     }
 
+    /// Whether the log has a message at `position` that is not the one that `bytes` begin
+    /// with. A part of that one, and nothing behind, is what a write that was stopped
+    /// leaves.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn has_another(&self, position: u64, bytes: &[u8]) -> io::Result<bool> {
+        if position == self.end() {
+            return Ok(false);
+        }
+        let mut reader = self.reader(self.base(position))?;
+        let Found::Record(record) = reader.at(position)? else {
+            return Ok(false);
+        };
+        let here = record.bytes();
+        let same = here.iter().zip(bytes).take_while(|(a, b)| a == b).count();
+        Ok(here[same..].iter().any(|&byte| byte != 0))
+    }
+
     /// Whether a record, a filler or clear space begins at `position`.
     ///
     /// # Errors
@@ -306,24 +329,52 @@ impl<'a> Segments<'a> {
         Ok(path)
     }
 
-    /// Clears all that lies behind the end of the log; `all` without looking
-    /// whether it is clear.
+    /// Clears the segment of `end` from there on.
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn clear_behind(&self, end: u64, all: bool) -> io::Result<()> {
+    pub fn truncate(&self, end: u64) -> io::Result<()> {
+        let base = self.base(end);
+        if base == self.end() {
+            return Ok(());
+        }
+        let file = self.open(base, Mode::Write)?;
+        file.clear(end - base, self.bytes)?;
+        file.sync()
+    }
+
+    /// Has the device promise the bytes from `from` to `to`.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn promise(&self, from: u64, to: u64) -> io::Result<()> {
+        for &base in &self.positions {
+            if base < to && base + self.bytes > from {
+                self.open(base, Mode::Write)?.sync()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Clears all that lies behind the end of the log (`all`: without looking whether
+    /// it is clear) and has the device promise everything from `promised` on.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn settle(&self, promised: u64, end: u64, all: bool) -> io::Result<()> {
         for &base in self.positions.iter().rev() {
-            if base + self.bytes <= end {
+            if base + self.bytes <= promised.min(end) {
                 break;
             }
             let file = self.open(base, Mode::Write)?;
-            let from = end.saturating_sub(base);
+            let from = end.saturating_sub(base).min(self.bytes);
             let block = from.next_multiple_of(BLOCK_BYTES as u64).min(self.bytes);
-            if from < block {
-                file.write_at(&vec![0; (block - from) as usize], from)?;
-            }
+            // First of all, as this waits for writes of a killed process.
             if all || !is_clear(&*file, block, self.bytes)? {
                 file.clear(block, self.bytes)?;
+            }
+            if from < block {
+                file.write_at(&vec![0; (block - from) as usize], from)?;
             }
             file.sync()?;
         }
@@ -390,6 +441,28 @@ impl SegmentReader {
             Ok(record) => Ok(Found::Record(record)),
             Err(fault) => Ok(Found::Damage(fault.to_string())),
         }
+    }
+
+    /// Whether a sector that holds some of `parts`, bytes of the record at `position`,
+    /// was never written: it is clear from its start to its end. Only the body of a
+    /// record has a checksum, so that this is how a record shows that the device was
+    /// stopped while it wrote it.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn is_torn(&mut self, position: u64, parts: &[Range<usize>]) -> io::Result<bool> {
+        let start = position - self.base;
+        for part in parts.iter().filter(|part| !part.is_empty()) {
+            let last = (start + part.end as u64 - 1) / SECTOR_BYTES;
+            for sector in (start + part.start as u64) / SECTOR_BYTES..=last {
+                let at = sector * SECTOR_BYTES;
+                let len = SECTOR_BYTES.min(self.len - at) as usize;
+                if self.bytes(at, len)?.iter().all(|&byte| byte == 0) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// `len` bytes of the segment at `at`, zeros behind the file's end.

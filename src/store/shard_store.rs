@@ -14,6 +14,7 @@ use super::consume_queue::{ENTRY_BYTES, Entry, Queue, QueueIndex, Queues};
 use super::dispatch::{DelayTable, is_queued, tags_code};
 use super::fetch::Fetch;
 use super::idle::Cooling;
+use super::index::{IndexGeometry, PendingKeys};
 use super::queue_files::{self, WriteJob};
 use crate::wire::message::{MAGIC_V1, MAGIC_V2, Parts, Stamp};
 
@@ -52,6 +53,9 @@ pub struct StoreSettings {
     pub cache_bytes: usize,
     /// When a message is acknowledged.
     pub ack: AckLevel,
+    /// Under SYNC_FLUSH: the device is asked for its promise after each write; else a
+    /// write completes with it.
+    pub flush_after_write: bool,
     /// Under ASYNC_FLUSH: time between device flushes, ms.
     pub flush_interval_ms: u64,
     /// Whether the last broker on the store did not stop cleanly: every entry of the
@@ -59,6 +63,8 @@ pub struct StoreSettings {
     pub after_crash: bool,
     /// Delay levels.
     pub delays: DelayTable,
+    /// Size of index files; `None`: keys are not indexed.
+    pub index: Option<IndexGeometry>,
 }
 
 /// A record to append; its topic and queue id are those of the queue.
@@ -111,6 +117,8 @@ pub struct ShardStore {
     pub(super) queues: Queues,
     pub(super) settings: StoreSettings,
     pub(super) blocks: BlockCache,
+    /// Keys that the index lacks; `None`: keys are not indexed.
+    pending_keys: Option<PendingKeys>,
     chunks: Vec<Chunk>,
     /// Entries that become visible when the log is durable up to a position.
     hidden: VecDeque<(u64, QueueIndex, u64)>,
@@ -120,6 +128,8 @@ pub struct ShardStore {
     figures: StoreFigures,
     /// Sum of the offsets that come next, over all queues.
     entries: u64,
+    /// Sum of the offsets that files begin at, over all queues.
+    pub(super) starts: u64,
     /// Entries that the files lack, over all queues.
     pub(super) unwritten: u64,
     /// Why the files lack them, while they cannot be written.
@@ -138,8 +148,10 @@ impl ShardStore {
         message_timestamp: i64,
     ) -> ShardStore {
         let blocks = BlockCache::new(settings.cache_bytes, log.segment_bytes());
+        let pending_keys = settings.index.map(|_| PendingKeys::new(log.written()));
         let mut store = ShardStore {
             log,
+            pending_keys,
             queues,
             settings,
             blocks,
@@ -150,12 +162,13 @@ impl ShardStore {
             message_timestamp,
             figures: StoreFigures::default(),
             entries: 0,
+            starts: 0,
             unwritten: 0,
             queues_unwritable: None,
             filed: 0,
             cooling: Cooling::default(),
         };
-        store.entries = store.queues.entries();
+        (store.entries, store.starts) = store.queues.sums();
         store.recount();
         for (index, queue) in store.queues.iter_mut() {
             // What a recovery entered again is yet to be written.
@@ -176,6 +189,11 @@ impl ShardStore {
     /// The settings that the store was made with.
     pub fn settings(&self) -> &StoreSettings {
         &self.settings
+    }
+
+    /// Keys that the index lacks; `None`: keys are not indexed.
+    pub(super) fn pending_keys(&mut self) -> Option<&mut PendingKeys> {
+        self.pending_keys.as_mut()
     }
 
     /// Figures since the start.
@@ -236,11 +254,12 @@ impl ShardStore {
 
     /// Removes the queues of a topic. The caller removes their files.
     pub fn remove_topic(&mut self, topic: &str) -> Vec<QueueIndex> {
+        for index in self.queues.of_topic(topic) {
+            let queue = self.queues.get(index);
+            self.entries -= queue.next;
+            self.starts -= queue.filed_from;
+        }
         let removed = self.queues.remove(topic);
-        self.entries -= removed
-            .iter()
-            .map(|&index| self.queue(index).next)
-            .sum::<u64>();
         self.recount();
         removed
     }
@@ -280,6 +299,9 @@ impl ShardStore {
             });
             debug_assert_eq!(piece_at, at + len as u64);
             physical.push(stamp.physical_offset);
+            if let Some(keys) = &mut self.pending_keys {
+                keys.push(record, &stamp);
+            }
             if queued {
                 let delays = &self.settings.delays;
                 queue.push(Entry {
@@ -529,6 +551,7 @@ impl ShardStore {
         let vouched = Vouched {
             position: self.log.written(),
             entries: self.entries,
+            ..Vouched::default()
         };
         let mut jobs = Vec::new();
         let mut bytes_taken = 0;

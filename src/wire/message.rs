@@ -379,6 +379,17 @@ impl<'a> Record<'a> {
         &self.bytes[self.body.0..self.body.1]
     }
 
+    /// The bytes that nothing else in the record vouches for: no checksum, and no
+    /// length that must add up.
+    pub fn unvouched(&self) -> [std::ops::Range<usize>; 3] {
+        const AT_QUEUE_ID: usize = 12;
+        [
+            AT_QUEUE_ID..self.body.0 - 4,
+            self.topic.0..self.topic.1,
+            self.properties.0..self.properties.1,
+        ]
+    }
+
     /// Topic.
     pub fn topic(&self) -> &'a [u8] {
         &self.bytes[self.topic.0..self.topic.1]

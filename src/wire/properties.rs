@@ -34,13 +34,22 @@ pub mod name {
 /// Walks over properties as (name, value). Entries without a separator, without
 /// a name or without a value are passed over, as in Java.
 pub fn iter(properties: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    properties
-        .split(|&byte| byte == VALUE_END)
-        .filter_map(|entry| {
-            let at = entry.iter().position(|&byte| byte == NAME_END)?;
+    let mut rest = properties;
+    std::iter::from_fn(move || {
+        while !rest.is_empty() {
+            let end = memchr::memchr(VALUE_END, rest).unwrap_or(rest.len());
+            let entry = &rest[..end];
+            rest = rest.get(end + 1..).unwrap_or_default();
+            let Some(at) = memchr::memchr(NAME_END, entry) else {
+                continue;
+            };
             let (name, value) = (&entry[..at], &entry[at + 1..]);
-            (!name.is_empty() && !value.is_empty()).then_some((name, value))
-        })
+            if !name.is_empty() && !value.is_empty() {
+                return Some((name, value));
+            }
+        }
+        None
+    })
 }
 
 /// The value of property `name`; the last one where it is written twice.

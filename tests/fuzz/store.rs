@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use futures_lite::FutureExt;
 use glommio::{LocalExecutor, LocalExecutorBuilder, Placement};
 use ringmq::store::{
-    AckLevel, DelayTable, Disk, Entry, Fetch, NewRecord, ShardId, StoreHandle, StoreSettings,
-    load_json, run_background, save_json,
+    AckLevel, DelayTable, Disk, Entry, Fetch, IndexGeometry, NewRecord, ShardId, StoreHandle,
+    StoreSettings, load_json, run_background, save_json,
 };
 use ringmq::wire::body::json;
 use ringmq::wire::body::offset::ConsumerOffsets;
@@ -30,9 +30,14 @@ fn settings() -> StoreSettings {
         tail_bytes: 64 * 1024,
         cache_bytes: 0,
         ack: AckLevel::Written,
+        flush_after_write: false,
         flush_interval_ms: 10,
         after_crash: true,
         delays: DelayTable(vec![1000, 5000]),
+        index: Some(IndexGeometry {
+            slots: 61,
+            entries: 500,
+        }),
     }
 }
 
@@ -177,14 +182,14 @@ fn change(kind: &str, bytes: &mut Vec<u8>, dice: &mut Dice) {
     if dice.below(4) > 0 {
         bytes.resize(len, 0);
     }
-    if kind == "checkpoint" && bytes.len() >= 2108 && dice.below(4) > 0 {
+    if kind == "checkpoint" && bytes.len() >= 2172 && dice.below(4) > 0 {
         if dice.below(2) == 0 {
-            let at = 2072 + 8 * dice.below(4);
+            let at = 2072 + 8 * dice.below(12);
             let number = dice.next() >> dice.below(64);
             bytes[at..at + 8].copy_from_slice(&number.to_be_bytes());
         }
-        let crc = crc32fast::hash(&bytes[2048..2104]);
-        bytes[2104..2108].copy_from_slice(&crc.to_be_bytes());
+        let crc = crc32fast::hash(&bytes[2048..2168]);
+        bytes[2168..2172].copy_from_slice(&crc.to_be_bytes());
     }
 }
 

@@ -133,13 +133,13 @@ exec '$RINGMQ_BIN' nameserver --set listenPort=$2 --set bindAddress=127.0.0.1
 END
 }
 
-ringmq_broker() { # name, port, nameserver port, topic that shows it is registered; configured by a broker.conf
+ringmq_broker() { # name, port, nameserver port, topic that shows it is registered, further key=value; all in a broker.conf
   local dir=$WORK/nodes/$1
   new_node "$1" "$2" "$3 $4" <<END
 exec '$RINGMQ_BIN' broker -c $dir/conf/broker.conf --store $dir/store
 END
   printf '%s\n' brokerClusterName=DefaultCluster brokerName=broker-a brokerId=0 brokerIP1=127.0.0.1 bindAddress=127.0.0.1 \
-    "listenPort=$2" "namesrvAddr=127.0.0.1:$3" flushDiskType=ASYNC_FLUSH brokerRole=ASYNC_MASTER >"$dir/conf/broker.conf"
+    "listenPort=$2" "namesrvAddr=127.0.0.1:$3" flushDiskType=ASYNC_FLUSH brokerRole=ASYNC_MASTER "${@:5}" >"$dir/conf/broker.conf"
 }
 
 ringmq_server() { # name, port, nameserver port, topic that shows it is registered, further key=value

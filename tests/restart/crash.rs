@@ -11,7 +11,7 @@ use crate::ledger::Ledger;
 const QUEUES: i32 = 4;
 
 /// Small segments, so that a round rolls several.
-fn config(shards: u16, flush: &str) -> Config {
+pub fn config(shards: u16, flush: &str) -> Config {
     Config::server()
         .shards(shards)
         .set("flushDiskType", flush)

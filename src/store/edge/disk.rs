@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use memmap2::MmapMut;
+use memmap2::{MmapMut, MmapOptions};
 
 use super::{Files, Listed, Mode, Patience, SharedMap, StoreFile};
 
@@ -105,6 +105,26 @@ impl Files for Disk {
             // SAFETY: the file was just made by us, is locked by the store's lock file
             // against other brokers, and is never cut while it is mapped.
             unsafe { MmapMut::map_mut(&file) }
+        };
+        let mut map = named(path, map())?;
+        let (start, len) = (map.as_mut_ptr(), map.len());
+        // SAFETY: a map stays where it is until it is dropped, and only the result has it.
+        Ok(unsafe { SharedMap::new(start, len, Box::new(map)) })
+    }
+
+    fn map_existing(&self, path: &Path, bytes: usize) -> io::Result<SharedMap> {
+        let map = || -> io::Result<MmapMut> {
+            let file = OpenOptions::new().read(true).write(true).open(path)?;
+            if file.metadata()?.len() < bytes as u64 {
+                return Err(io::Error::new(
+                    io::ErrorKind::UnexpectedEof,
+                    "too short to map",
+                ));
+            }
+            allocate_within(&file, bytes as u64)?;
+            // SAFETY: the file is locked by the store's lock file against other brokers,
+            // is longer than the map, and is never cut while it is mapped.
+            unsafe { MmapOptions::new().len(bytes).map_mut(&file) }
         };
         let mut map = named(path, map())?;
         let (start, len) = (map.as_mut_ptr(), map.len());
@@ -254,6 +274,21 @@ fn reserve_blocks(file: &File, bytes: u64) -> io::Result<bool> {
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
         Some(libc::EOPNOTSUPP | libc::ENOSYS) => Ok(false),
+        _ => Err(error),
+    }
+}
+
+/// Reserves the blocks of a file's first bytes where the file system can; the file
+/// keeps its size and content.
+fn allocate_within(file: &File, bytes: u64) -> io::Result<()> {
+    let (fd, mode) = (file.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE);
+    // SAFETY: a plain system call on a file descriptor that is open.
+    if unsafe { libc::fallocate(fd, mode, 0, bytes as libc::off_t) } == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EOPNOTSUPP | libc::ENOSYS) => Ok(()),
         _ => Err(error),
     }
 }

@@ -120,6 +120,15 @@ pub trait Files: Send + Sync {
     /// Those of the file system.
     fn map(&self, path: &Path, bytes: usize) -> io::Result<SharedMap>;
 
+    /// Maps the first `bytes` bytes of a file that is there shared, and takes blocks
+    /// for them, so that writing to the map cannot fail for want of space. Reads of
+    /// the file see what is written to the map, and [`StoreFile::sync`] makes it
+    /// durable.
+    ///
+    /// # Errors
+    /// Those of the file system; a file that is shorter.
+    fn map_existing(&self, path: &Path, bytes: usize) -> io::Result<SharedMap>;
+
     /// The id of this boot of the machine.
     ///
     /// # Errors
@@ -217,14 +226,21 @@ pub struct SharedMap {
     start: *mut u8,
     len: usize,
     /// Keeps the bytes where they are.
-    _keep: Box<dyn std::any::Any>,
+    _keep: Box<dyn std::any::Any + Send>,
 }
+
+// SAFETY: the bytes belong to the map alone, wherever it goes, and so does their keeper.
+unsafe impl Send for SharedMap {}
 
 impl SharedMap {
     /// # Safety
     /// The `len` bytes at `start` stay where they are, and are reached by nobody
     /// else, as long as `keep` lives.
-    unsafe fn new(start: *mut u8, len: usize, keep: Box<dyn std::any::Any>) -> SharedMap {
+    pub(in crate::store) unsafe fn new(
+        start: *mut u8,
+        len: usize,
+        keep: Box<dyn std::any::Any + Send>,
+    ) -> SharedMap {
         SharedMap {
             start,
             len,

@@ -1,5 +1,6 @@
 //! Single histories that a random one rarely meets.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use glommio::timer::sleep;
@@ -7,7 +8,7 @@ use glommio::timer::sleep;
 use super::life::{Checked, ensure, run};
 use super::model::{QUEUES, Spec};
 use super::{Dice, Place};
-use crate::store::{AckLevel, ShardId, StoreHandle, run_background};
+use crate::store::{AckLevel, Disk, ShardId, StoreHandle, run_background};
 
 fn open(place: &Place) -> Checked<StoreHandle> {
     let opened = StoreHandle::open(&place.dir, place.shard, place.settings.clone());
@@ -18,7 +19,7 @@ fn open(place: &Place) -> Checked<StoreHandle> {
 #[test]
 fn a_stop_during_a_round_of_queue_writes_keeps_all_entries() {
     let dir = tempfile::tempdir().unwrap();
-    let place = Place::make(dir.path(), ShardId(0), AckLevel::Written);
+    let place = Place::make(Arc::new(Disk), dir.path(), ShardId(0), AckLevel::Written);
     let again = place.clone();
     let append = |store: &StoreHandle| {
         let mut spec = Spec::random(0, 10, &mut Dice::new(1));

@@ -1,12 +1,14 @@
 //! Random histories of a store: lives, and what happens between them.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::damage::{self, Damage};
 use super::life::{Checked, End, Marks, Op, live};
 use super::model::{Model, QUEUES};
 use super::{Place, config, raw};
-use crate::store::{AckLevel, ShardId};
+use crate::store::{AckLevel, Disk, ShardId};
 
 /// One life, and what comes after it.
 #[derive(Clone, Debug)]
@@ -51,7 +53,9 @@ fn chapter() -> impl Strategy<Value = Chapter> {
         1 => Just(Damage::QueueFiles),
         1 => Just(Damage::QueueFilesAndCheckpoint),
         1 => Just(Damage::Tail),
-        2 => Just(Damage::PowerLoss),
+        1 => Just(Damage::Index),
+        1 => Just(Damage::IndexAndCheckpoint),
+        3 => Just(Damage::PowerLoss),
     ];
     (prop::collection::vec(op(), 0..12), end, damage).prop_map(|(ops, end, damage)| Chapter {
         ops,
@@ -86,7 +90,7 @@ fn holds(
     seed: u64,
 ) -> Result<(), TestCaseError> {
     let dir = tempfile::tempdir().unwrap();
-    let place = Place::make(dir.path(), ShardId(u16::from(second)), ack);
+    let place = Place::make(Arc::new(Disk), dir.path(), ShardId(u16::from(second)), ack);
     tell(&place, chapters, seed).map_err(TestCaseError::fail)
 }
 

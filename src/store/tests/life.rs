@@ -2,14 +2,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_lite::future;
-use glommio::timer::sleep;
 use glommio::{LocalExecutorBuilder, Placement};
 
 use super::model::{Model, QUEUES, Spec, Stored};
-use super::{Dice, Place};
+use super::{Dice, Place, keys};
+use crate::store::edge::{Edge, Ring};
 use crate::store::{AckLevel, Entry, Fetch, NoRoom, RecoveryReport, StoreHandle, run_background};
 
 /// Longest time that anything may take before the store counts as stuck.
@@ -46,6 +46,8 @@ pub enum Op {
     AwaitDurable,
     /// The topic of a queue, with all its queues.
     RemoveTopic { queue: usize },
+    /// The disk is full, messages are sent, and there is space again.
+    FillDisk { queue: usize },
 }
 
 /// How a life ends.
@@ -77,31 +79,16 @@ pub fn live(
 ) -> Checked<(Model, Marks)> {
     let (place, ops) = (place.clone(), ops.to_vec());
     run(move || async move {
-        let (life, report) = Life::open(&place, model, seed)?;
+        let (life, report) = Life::open(Rc::new(Ring::default()), &place, model, seed)?;
         life.compare_after_open(floor, &report)?;
-        run_background(&life.store).await;
-        life.read_all().await?;
-        let reader = life.spawn_reader(seed ^ 0x5555);
-        for op in &ops {
-            life.step(op)
-                .await
-                .map_err(|fault| format!("{op:?}: {fault}"))?;
+        let closed = life.clone().go_through(ops, end).await?;
+        ensure!(closed || end != End::Close, "the store failed");
+        if let Some(index) = &life.store.shared().index {
+            // Who has the index writes: the helper thread of a killed process would not
+            // go on, as that of a dropped executor does.
+            let _ = index.take().await;
         }
-        life.stop.set(true);
-        reader.await?;
-        life.read_all().await?;
-        if end == End::Close {
-            let closed = future::or(async { Some(life.store.close().await) }, async {
-                sleep(STUCK).await;
-                None
-            });
-            let closed = closed.await.ok_or("close is stuck")?;
-            closed.map_err(|error| format!("close: {error}"))?;
-            let marks = life.marks();
-            ensure!(marks.durable == marks.written, "closed with {marks:?}");
-        }
-        let model = life.model.borrow().clone();
-        Ok((model, life.marks()))
+        Ok((life.model(), life.marks()))
     })
 }
 
@@ -122,32 +109,112 @@ pub fn run<T: Send + 'static, F: Future<Output = Checked<T>>>(
     })
 }
 
+/// A store that is open, and what it must hold.
 #[derive(Clone)]
-struct Life {
+pub struct Life {
+    edge: Rc<dyn Edge>,
     store: StoreHandle,
     place: Place,
     model: Rc<RefCell<Model>>,
     dice: Rc<RefCell<Dice>>,
     last: Rc<Cell<Marks>>,
     stop: Rc<Cell<bool>>,
+    /// Whether something went wrong that the store is not to blame for.
+    excused: Rc<dyn Fn() -> bool>,
+    /// Whether the process is dead: what it does is not seen by anybody.
+    dead: Rc<dyn Fn() -> bool>,
+    /// Fills the disk, or makes space again.
+    fill: Rc<dyn Fn(bool)>,
 }
 
 impl Life {
-    fn open(place: &Place, model: Model, seed: u64) -> Checked<(Life, RecoveryReport)> {
-        let opened = StoreHandle::open(&place.dir, place.shard, place.settings.clone());
+    pub fn open(
+        edge: Rc<dyn Edge>,
+        place: &Place,
+        model: Model,
+        seed: u64,
+    ) -> Checked<(Life, RecoveryReport)> {
+        let settings = place.settings.clone();
+        let opened = StoreHandle::open_on(edge.clone(), &place.dir, place.shard, settings);
         let (store, report) = opened.map_err(|error| format!("open: {error}"))?;
         let life = Life {
+            edge,
             store,
             place: place.clone(),
             model: Rc::new(RefCell::new(model)),
             dice: Rc::new(RefCell::new(Dice::new(seed))),
             last: Rc::default(),
             stop: Rc::default(),
+            excused: Rc::new(|| false),
+            dead: Rc::new(|| false),
+            fill: Rc::new(|_| ()),
         };
         Ok((life, report))
     }
 
-    fn marks(&self) -> Marks {
+    /// The same life on a machine where things go wrong.
+    pub fn on(
+        self,
+        excused: impl Fn() -> bool + 'static,
+        dead: impl Fn() -> bool + 'static,
+        fill: impl Fn(bool) + 'static,
+    ) -> Life {
+        Life {
+            excused: Rc::new(excused),
+            dead: Rc::new(dead),
+            fill: Rc::new(fill),
+            ..self
+        }
+    }
+
+    /// What the store must hold.
+    pub fn model(&self) -> Model {
+        self.model.borrow().clone()
+    }
+
+    /// Lives it, and returns whether the store was closed.
+    pub async fn go_through(self, ops: Vec<Op>, end: End) -> Checked<bool> {
+        run_background(&self.store).await;
+        self.read_all().await?;
+        let reader = self.spawn_reader();
+        for op in &ops {
+            self.step(op)
+                .await
+                .map_err(|fault| format!("{op:?}: {fault}"))?;
+        }
+        self.stop.set(true);
+        while reader.borrow().is_none() {
+            self.edge.sleep(Duration::from_millis(1)).await;
+        }
+        let read = reader.borrow_mut().take();
+        read.unwrap_or(Ok(()))?;
+        self.read_all().await?;
+        if self.place.settings.index.is_some() {
+            let seed = self.dice.borrow().clone().next();
+            let found = keys::find(&self.store, &self.place, self.model(), seed).await;
+            // What cannot be written or read is found later.
+            if !(self.excused)() && !(self.dead)() {
+                found?;
+            }
+        }
+        if end != End::Close {
+            return Ok(false);
+        }
+        let closed = future::or(async { Some(self.store.close().await) }, async {
+            self.edge.sleep(STUCK).await;
+            None
+        });
+        match closed.await {
+            None => return Err("close is stuck".to_owned()),
+            Some(Err(_)) if (self.excused)() => return Ok(false),
+            Some(closed) => closed.map_err(|error| format!("close: {error}"))?,
+        }
+        let marks = self.marks();
+        ensure!(marks.durable == marks.written, "closed with {marks:?}");
+        Ok(true)
+    }
+
+    pub fn marks(&self) -> Marks {
         self.store.with(|store| Marks {
             durable: store.log().durable(),
             flushed: store.log().flushed(),
@@ -157,7 +224,7 @@ impl Life {
 
     /// The log reaches at least to `floor` and ends between records; every queue
     /// is what the log says.
-    fn compare_after_open(&self, floor: u64, report: &RecoveryReport) -> Checked {
+    pub fn compare_after_open(&self, floor: u64, report: &RecoveryReport) -> Checked {
         let end = self.marks().written;
         let model = &mut *self.model.borrow_mut();
         ensure!(
@@ -225,7 +292,9 @@ impl Life {
 
     async fn step(&self, op: &Op) -> Checked {
         match op {
-            Op::Append { queue, bodies } => self.append(*queue, bodies).await?,
+            Op::Append { queue, bodies } => {
+                self.append(*queue, bodies).await?;
+            }
             Op::Burst { queue, count, body } => {
                 for _ in 0..*count {
                     self.append(*queue, &[*body]).await?;
@@ -236,12 +305,20 @@ impl Life {
                 self.read(*queue, len * u64::from(*from) / 65_536, *max)
                     .await?;
             }
-            Op::Sleep(ms) => sleep(Duration::from_millis(*ms)).await,
+            Op::Sleep(ms) => self.edge.sleep(Duration::from_millis(*ms)).await,
             Op::AwaitDurable => {
                 let target = self.marks().written;
-                let began = Instant::now();
+                let began = self.edge.now();
                 while self.marks().durable < target {
-                    ensure!(began.elapsed() < STUCK, "not durable: {:?}", self.marks());
+                    if self.store.with(|store| store.log().failure().is_some()) {
+                        ensure!((self.excused)(), "the log failed");
+                        break;
+                    }
+                    ensure!(
+                        self.edge.now() - began < STUCK,
+                        "not durable: {:?}",
+                        self.marks()
+                    );
                     self.progress().await;
                 }
             }
@@ -250,6 +327,25 @@ impl Life {
                 self.model.borrow_mut().remove_topic(topic);
                 self.store.remove_topic(topic).await;
             }
+            Op::FillDisk { queue } => {
+                (self.fill)(true);
+                for _ in 0..40 {
+                    self.append(*queue, &[4000]).await?;
+                }
+                (self.fill)(false);
+                let began = self.edge.now();
+                while !self.append(*queue, &[1]).await? {
+                    let failed = self.store.with(|store| store.log().failure().is_some());
+                    if failed || (self.dead)() {
+                        break;
+                    }
+                    ensure!(
+                        self.edge.now() - began < STUCK,
+                        "refused, and there is space"
+                    );
+                    self.edge.sleep(Duration::from_millis(200)).await;
+                }
+            }
         }
         self.check_marks()
     }
@@ -257,12 +353,13 @@ impl Life {
     /// The next step of the store, or a little time.
     async fn progress(&self) {
         future::or(self.store.progress().wait(), async {
-            sleep(Duration::from_millis(20)).await;
+            self.edge.sleep(Duration::from_millis(20)).await;
         })
         .await;
     }
 
-    async fn append(&self, queue: usize, bodies: &[usize]) -> Checked {
+    /// Returns whether the records were taken.
+    async fn append(&self, queue: usize, bodies: &[usize]) -> Checked<bool> {
         let (topic, id) = QUEUES[queue];
         let specs: Vec<Spec> = {
             let dice = &mut *self.dice.borrow_mut();
@@ -274,8 +371,11 @@ impl Life {
         let parts: Vec<_> = specs.iter().map(Spec::parts).collect();
         let total: usize = specs.iter().map(|spec| spec.record(0, 0, 0).len()).sum();
         let limit = self.place.settings.tail_bytes - 4096;
-        let began = Instant::now();
+        let began = self.edge.now();
         loop {
+            if (self.dead)() {
+                return Ok(false); // nobody will ever know
+            }
             let now_ms = self.model.borrow().clock_ms + 1;
             let mut physical = Vec::new();
             let before = self.marks();
@@ -292,11 +392,16 @@ impl Life {
                         end: appended.end,
                         now_ms,
                     };
-                    return self.note(queue, &specs, &placed, &physical, before);
+                    self.note(queue, &specs, &placed, &physical, before)?;
+                    return Ok(true);
                 }
                 Err(NoRoom::Later) => {
                     ensure!(physical.is_empty(), "places given to refused records");
-                    ensure!(began.elapsed() < STUCK, "no room: {:?}", self.marks());
+                    ensure!(
+                        self.edge.now() - began < STUCK,
+                        "no room: {:?}",
+                        self.marks()
+                    );
                     self.model.borrow_mut().written = self.marks().written;
                     self.progress().await;
                 }
@@ -305,7 +410,12 @@ impl Life {
                         self.marks() == before && physical.is_empty(),
                         "refused records left a trace"
                     );
-                    return Ok(());
+                    return Ok(false);
+                }
+                Err(NoRoom::Failed(_) | NoRoom::NoSpace(_)) if (self.excused)() => {
+                    // A roll may have come before the refusal.
+                    self.model.borrow_mut().written = self.marks().written;
+                    return Ok(false);
                 }
                 Err(other) => return Err(format!("append of {total} bytes: {other}")),
             }
@@ -366,6 +476,8 @@ impl Life {
                 queued,
                 position: at,
                 tags_code: spec.tags_code(placed.now_ms),
+                keys: spec.key_hashes(),
+                stored_at: placed.now_ms,
                 bytes,
                 run_end: placed.end,
             };
@@ -401,6 +513,9 @@ impl Life {
             };
             while at < end {
                 let read = self.read(queue, at, 64).await?;
+                if read == 0 && ((self.excused)() || (self.dead)()) {
+                    break;
+                }
                 ensure!(read > 0, "{topic} {id}: nothing at {at} of {end}");
                 at += read;
             }
@@ -415,7 +530,7 @@ impl Life {
         let Some(index) = self.store.with(|store| store.find_queue(topic, id)) else {
             return Ok(0);
         };
-        let began = Instant::now();
+        let began = self.edge.now();
         let mut entries: Vec<Entry> = Vec::new();
         loop {
             let watermark = self.marks();
@@ -428,10 +543,16 @@ impl Life {
                     break;
                 }
                 Err(missing) => {
-                    ensure!(began.elapsed() < STUCK, "entries stay away: {missing:?}");
+                    ensure!(
+                        self.edge.now() - began < STUCK,
+                        "entries stay away: {missing:?}"
+                    );
                     let loaded = self.store.load(missing).await;
                     if self.store.with(|store| store.find_queue(topic, id)) != Some(index) {
                         return Ok(0); // removed meanwhile
+                    }
+                    if loaded.is_err() && ((self.excused)() || (self.dead)()) {
+                        return Ok(0);
                     }
                     loaded.map_err(|error| format!("{topic} {id}: load {missing:?}: {error}"))?;
                 }
@@ -445,10 +566,13 @@ impl Life {
                     Err(missing) => {
                         ensure!(out.is_empty(), "a part of a record");
                         ensure!(
-                            began.elapsed() < STUCK,
+                            self.edge.now() - began < STUCK,
                             "record {entry:?} stays away: {missing:?}"
                         );
                         let loaded = self.store.load(missing).await;
+                        if loaded.is_err() && ((self.excused)() || (self.dead)()) {
+                            return Ok(0);
+                        }
                         loaded
                             .map_err(|error| format!("{topic} {id}: load {missing:?}: {error}"))?;
                     }
@@ -524,23 +648,29 @@ impl Life {
         Ok(())
     }
 
-    /// Reads here and there while other things happen.
-    fn spawn_reader(&self, seed: u64) -> glommio::Task<Checked> {
+    /// Reads here and there while other things happen, until told to stop.
+    fn spawn_reader(&self) -> Rc<RefCell<Option<Checked>>> {
         let life = self.clone();
-        let mut dice = Dice::new(seed);
-        glommio::spawn_local(async move {
-            while !life.stop.get() {
+        let mut dice = Dice::new(self.dice.borrow().clone().next() ^ 0x5555);
+        let result = Rc::new(RefCell::new(None));
+        let done = result.clone();
+        self.edge.spawn(Box::pin(async move {
+            let mut read = Ok(0);
+            while !life.stop.get() && read.is_ok() {
                 let queue = dice.below(QUEUES.len() as u64) as usize;
                 let len = life.model.borrow().queues[queue].log_index.len() as u64;
                 // Mostly near the end, where the tail meets the segments.
                 let near = dice.below(2) == 0;
                 let back = dice.below(if near { 8 } else { len + 1 });
-                let read = life.read(queue, len.saturating_sub(back), 4).await;
-                read.map_err(|fault| format!("reader: {fault}"))?;
-                sleep(Duration::from_micros(dice.below(3000))).await;
+                read = life.read(queue, len.saturating_sub(back), 4).await;
+                life.edge
+                    .sleep(Duration::from_micros(dice.below(3000)))
+                    .await;
             }
-            Ok(())
-        })
+            let read = read.map(|_| ()).map_err(|fault| format!("reader: {fault}"));
+            *done.borrow_mut() = Some(read);
+        }));
+        result
     }
 }
 

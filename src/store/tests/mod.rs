@@ -1,28 +1,42 @@
-//! The store held against a model of it: random histories on real files, with
-//! clean stops, kills, power losses and damaged files between runs.
+//! The store held against a model of it: random histories with clean stops, kills,
+//! power losses and damaged files between runs, on real files ([`history`]) and on a
+//! simulated machine ([`seeds`]).
 //!
-//! `RINGMQ_CASES` multiplies the number of cases. A failing case is printed with
-//! its seed in a `.seeds` file beside its source and runs first from then on.
+//! `RINGMQ_CASES` multiplies the number of cases. A failing case on real files is kept
+//! in a `.seeds` file beside its source and runs first from then on; a failing seed of
+//! the machine is printed and replays exactly with `RINGMQ_SEED`.
 
 mod damage;
 mod directed;
 mod history;
+mod keys;
 mod life;
 mod log;
+mod machine;
 mod model;
 mod raw;
+mod seeds;
+
+use std::sync::Arc;
 
 use proptest::test_runner::{Config, FileFailurePersistence};
 
-use super::{AckLevel, DelayTable, ShardId, StoreSettings};
+use super::edge::Files;
+use super::{AckLevel, DelayTable, IndexGeometry, ShardId, StoreSettings};
 
 /// Small files, so that every boundary is crossed often.
 const SEGMENT_BYTES: u64 = 1 << 20;
 const QUEUE_FILE_BYTES: u64 = 2000;
 const TAIL_BYTES: usize = 1 << 20;
 
+/// Few slots, so that keys share chains, and few entries, so that files roll.
+const INDEX: IndexGeometry = IndexGeometry {
+    slots: 61,
+    entries: 500,
+};
+
 /// `base` cases, more where the environment asks for them.
-fn config(base: u32) -> Config {
+pub fn config(base: u32) -> Config {
     let factor = std::env::var("RINGMQ_CASES")
         .ok()
         .and_then(|text| text.parse::<u32>().ok())
@@ -42,25 +56,31 @@ fn settings(ack: AckLevel) -> StoreSettings {
         tail_bytes: TAIL_BYTES,
         cache_bytes: 0,
         ack,
+        flush_after_write: false,
         flush_interval_ms: 30,
         after_crash: true,
         delays: DelayTable(vec![1000, 5000, 10_000]),
+        index: Some(INDEX),
     }
 }
 
 /// A store's place and how it is opened.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct Place {
+    files: Arc<dyn Files>,
     dir: std::path::PathBuf,
     shard: ShardId,
     settings: StoreSettings,
 }
 
 impl Place {
-    fn make(dir: &std::path::Path, shard: ShardId, ack: AckLevel) -> Place {
-        std::fs::create_dir_all(dir.join("commitlog")).unwrap();
-        std::fs::create_dir_all(dir.join("consumequeue")).unwrap();
+    /// A place for a new store behind an edge.
+    fn make(files: Arc<dyn Files>, dir: &std::path::Path, shard: ShardId, ack: AckLevel) -> Place {
+        files.create_dir_all(&dir.join("commitlog")).unwrap();
+        files.create_dir_all(&dir.join("consumequeue")).unwrap();
+        files.sync_dir(dir).unwrap();
         Place {
+            files,
             dir: dir.to_owned(),
             shard,
             settings: settings(ack),

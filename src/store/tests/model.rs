@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 
 use super::Dice;
+use crate::store::index::tests::model::hash;
 use crate::wire::message::{Parts, body_crc};
 
 /// The queues that histories use: topic and queue number.
@@ -36,6 +37,8 @@ pub struct Spec {
     pub properties: Vec<u8>,
     tag: Option<String>,
     delay: Option<i64>,
+    /// Keys that it is found by.
+    keys: Vec<String>,
 }
 
 impl Spec {
@@ -64,6 +67,18 @@ impl Spec {
             delay = (level > 0).then_some(level);
         }
         let transaction = [0, 0, 0, 0x4, 0x8, 0xC][dice.below(6) as usize];
+        let mut keys = Vec::new();
+        if dice.below(3) > 0 {
+            keys.push(format!("unique {}", dice.next()));
+            properties.extend_from_slice(format!("UNIQ_KEY\u{1}{}\u{2}", keys[0]).as_bytes());
+        }
+        let words: Vec<String> = (0..dice.below(4))
+            .map(|_| format!("Schlüssel-{}", dice.below(40)))
+            .collect();
+        if !words.is_empty() {
+            properties.extend_from_slice(format!("KEYS\u{1}{}\u{2}", words.join("  ")).as_bytes());
+            keys.extend(words);
+        }
         // A body of zeros looks like clear space to whoever looks too little.
         let body = if dice.below(5) == 0 {
             vec![0; len]
@@ -83,6 +98,7 @@ impl Spec {
             properties,
             tag,
             delay,
+            keys,
         }
     }
 
@@ -115,6 +131,12 @@ impl Spec {
     /// Whether it gets an entry: prepared and rolled-back messages do not.
     pub fn is_queued(&self) -> bool {
         matches!(self.sys_flag & 0xC, 0 | 0x8)
+    }
+
+    /// What its keys are indexed by: rolled-back messages are not.
+    pub fn key_hashes(&self) -> Vec<i32> {
+        let keys = self.keys.iter().filter(|_| self.sys_flag & 0xC != 0xC);
+        keys.map(|key| hash(self.topic(), key)).collect()
     }
 
     /// The tags code of its entry.
@@ -182,6 +204,9 @@ pub struct Stored {
     pub position: u64,
     pub bytes: Vec<u8>,
     pub tags_code: i64,
+    /// Hashes of its keys.
+    pub keys: Vec<i32>,
+    pub stored_at: i64,
     /// End of the run of records that it was appended with.
     pub run_end: u64,
 }

@@ -2,7 +2,6 @@
 //! and without any code of the store.
 
 use std::collections::BTreeMap;
-use std::fs;
 
 use super::Place;
 use super::damage::queue_files;
@@ -15,15 +14,23 @@ const BLANK: u32 = 0xCBD4_3194;
 /// else, and nothing behind it.
 pub fn check(place: &Place, model: &Model) -> Checked {
     check_log(place, model)?;
-    check_queues(place, model)
+    check_queues(place, model)?;
+    match place.settings.index {
+        Some(_) => super::keys::check(place, model),
+        None => Ok(()),
+    }
 }
 
 fn check_log(place: &Place, model: &Model) -> Checked {
     let segment = place.settings.segment_bytes as usize;
     let dir = place.dir.join("commitlog");
-    let mut names: Vec<String> = fs::read_dir(&dir)
+    let mut names: Vec<String> = place
+        .files
+        .list(&dir)
         .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .into_iter()
+        .map(|entry| entry.name.into_string().unwrap())
+        .filter(|name| !name.ends_with(".tmp"))
         .collect();
     names.sort();
     let mut records = model.log.iter();
@@ -34,7 +41,7 @@ fn check_log(place: &Place, model: &Model) -> Checked {
             *name == format!("{:020}", place.physical(base)),
             "segment {number} is named {name}"
         );
-        let bytes = fs::read(dir.join(name)).unwrap();
+        let bytes = place.files.read(&dir.join(name)).unwrap();
         ensure!(bytes.len() == segment, "{name} has {} bytes", bytes.len());
         let mut at = 0;
         while !ended && at < segment {
@@ -84,7 +91,7 @@ fn check_log(place: &Place, model: &Model) -> Checked {
 
 fn check_queues(place: &Place, model: &Model) -> Checked {
     let mut on_disk: BTreeMap<(String, i32), (u64, Vec<u8>)> = BTreeMap::new();
-    for path in queue_files(&place.dir) {
+    for path in queue_files(place) {
         let name = |path: &std::path::Path| path.file_name().unwrap().to_str().unwrap().to_owned();
         let dir = path.parent().unwrap();
         let queue = (name(dir.parent().unwrap()), name(dir).parse().unwrap());
@@ -94,7 +101,7 @@ fn check_queues(place: &Place, model: &Model) -> Checked {
             "{} is not 20 digits",
             path.display()
         );
-        let bytes = fs::read(&path).unwrap();
+        let bytes = place.files.read(&path).unwrap();
         let (first, all) = on_disk.entry(queue).or_insert((base, Vec::new()));
         let full = all.len() as u64 % place.settings.queue_file_bytes == 0;
         ensure!(
@@ -102,10 +109,12 @@ fn check_queues(place: &Place, model: &Model) -> Checked {
             "{} does not adjoin",
             path.display()
         );
+        // Apache RocketMQ opens no other.
         ensure!(
-            bytes.len() as u64 <= place.settings.queue_file_bytes,
-            "{} is too long",
-            path.display()
+            bytes.len() as u64 == place.settings.queue_file_bytes,
+            "{} has {} bytes",
+            path.display(),
+            bytes.len()
         );
         all.extend(bytes);
     }
@@ -124,6 +133,9 @@ fn check_queues(place: &Place, model: &Model) -> Checked {
             entry
         });
         let expected: Vec<u8> = expected.skip(first as usize).collect();
+        if bytes.iter().skip(expected.len()).all(|&byte| byte == 0) {
+            bytes.truncate(expected.len());
+        }
         // A queue that begins later has entries of nothing in front.
         let optional = entries.required.saturating_sub(first as usize / 20);
         for (entry, right) in bytes.chunks_mut(20).zip(expected.chunks(20)).take(optional) {

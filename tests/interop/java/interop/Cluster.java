@@ -146,12 +146,18 @@ final class Cluster {
         return sum;
     }
 
-    /** Has the harness stop and start the broker under test: {@code restart} (SIGTERM) or {@code kill9}. */
-    static void control(String action) throws Exception {
-        Process process = new ProcessBuilder(env("BROKER_CTL"), action).redirectErrorStream(true).start();
+    /**
+     * Has the harness stop and start the broker under test, {@code restart} (SIGTERM) or {@code kill9}, or do something else with
+     * a node: {@code start}, {@code stop}, {@code kill} and its name.
+     */
+    static void control(String... action) throws Exception {
+        List<String> command = new ArrayList<>(List.of(action));
+        command.add(0, env("BROKER_CTL"));
+        Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
         process.getOutputStream().close();
         byte[] output = process.getInputStream().readAllBytes();
-        Check.that(process.waitFor(90, TimeUnit.SECONDS), "broker-ctl " + action + " does not end");
-        Check.that(process.exitValue() == 0, "broker-ctl " + action + ": " + new String(output).trim());
+        String what = "broker-ctl " + String.join(" ", action);
+        Check.that(process.waitFor(90, TimeUnit.SECONDS), what + " does not end");
+        Check.that(process.exitValue() == 0, what + ": " + new String(output).trim());
     }
 }

@@ -217,12 +217,12 @@ final class Restart {
         }
     }
 
-    private interface Attempt<T> {
+    interface Attempt<T> {
         T run() throws Exception;
     }
 
     /** The first call after a restart may meet a connection that died with the old process. */
-    private static <T> T retrying(Attempt<T> attempt) throws Exception {
+    static <T> T retrying(Attempt<T> attempt) throws Exception {
         for (int i = 0; ; i++) {
             try {
                 return attempt.run();

@@ -29,8 +29,7 @@ public final class Mqadmin {
     private static final String ADDRESS = Cluster.env("BROKER");
 
     public static void main(String[] args) throws Exception {
-        System.setProperty("rocketmq.namesrv.addr", Cluster.NAMESRV);
-        System.setOut(new PrintStream(OUT, true, StandardCharsets.UTF_8));
+        prepare();
         Suite suite = new Suite(args[0], args[1]);
         suite.add("process", Mqadmin::process);
         suite.add("topicList", Mqadmin::topicList);
@@ -58,6 +57,12 @@ public final class Mqadmin {
         suite.run("wipeWritePerm-addWritePerm", Mqadmin::writePerm);
         Cluster.shutdown();
         System.exit(suite.failed() == 0 ? 0 : 1);
+    }
+
+    /** What commands need, once a process. */
+    static void prepare() {
+        System.setProperty("rocketmq.namesrv.addr", Cluster.NAMESRV);
+        System.setOut(new PrintStream(OUT, true, StandardCharsets.UTF_8));
     }
 
     /** Commands print to System.out; with several running, each thread's output goes to its own buffer. */
@@ -129,20 +134,20 @@ public final class Mqadmin {
     }
 
     /** Runs a command that must not complain; returns what it printed. */
-    private static String mqadmin(String... args) {
+    static String mqadmin(String... args) {
         String printed = mqadminRaw(args);
         Check.that(!printed.contains("Exception: ") && !printed.contains("\n at "), "mqadmin " + String.join(" ", args) + " printed: " + printed);
         return printed;
     }
 
-    private static void expect(String printed, String... parts) {
+    static void expect(String printed, String... parts) {
         for (String part : parts) {
             Check.that(printed.contains(part), "\"" + part + "\" is missing in: " + printed);
         }
     }
 
     /** The columns of the first line that starts with these words. */
-    private static List<String> row(String printed, String... start) {
+    static List<String> row(String printed, String... start) {
         for (String line : printed.split("\n")) {
             List<String> columns = Arrays.asList(line.trim().split("\\s+"));
             if (columns.size() >= start.length && columns.subList(0, start.length).equals(Arrays.asList(start))) {

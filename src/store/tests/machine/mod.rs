@@ -1,0 +1,9 @@
+//! A simulated machine: a disk in memory that loses power, a loop in virtual time.
+//! Everything that happens in it is a function of a seed.
+
+mod disk;
+mod files;
+mod world;
+
+pub use disk::{Cut, Faults, Machine};
+pub use world::{Outcome, World};
