@@ -18,7 +18,7 @@ use super::queue_files;
 use super::queue_writer::write_queues;
 use super::retention::Retention;
 use super::shard_store::{Missing, ShardStore, StoreSettings};
-use super::{OpenError, RecoveryReport, ShardId, recovery, segment};
+use super::{OpenError, RecoveryReport, ShardId, recovery, segment, spare};
 use crate::local_event::LocalEvent;
 
 /// Time between two rounds of queue writes.
@@ -98,6 +98,7 @@ impl StoreHandle {
     ) -> Result<(StoreHandle, RecoveryReport), OpenError> {
         let files = edge.files();
         let opened = recovery::open(&*files, dir, shard, &settings)?;
+        spare::keep(&*files, dir);
         let retention = Retention::new(opened.log.min(), opened.synced);
         let index = settings
             .index

@@ -39,6 +39,7 @@ mod scan;
 mod segment;
 mod segments;
 mod shard_store;
+mod spare;
 mod tail;
 #[cfg(test)]
 mod tests;

@@ -68,7 +68,8 @@ pub fn write(
 }
 
 /// Files that are made durable one by one. Where there are more the whole file system
-/// is: 10,000 files take a second instead of twenty.
+/// is: measured on ext4, 3000 files took 0.1 s instead of 4.9 s. What others have
+/// written there is waited for as well.
 const SYNC_ALONE_MAX: usize = 512;
 
 /// Makes files below `dir` durable; those that are gone with their topic are passed over.

@@ -12,6 +12,7 @@ use super::handle::Shared;
 use super::index;
 use super::queue_files::{self, WriteJob};
 use super::shard_store::StoreSettings;
+use super::spare;
 
 /// Bytes of queue entries written in one go, which bounds the memory of a round.
 const QUEUE_WRITE_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -69,13 +70,24 @@ async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) {
                     touched.extend(index.take_touched());
                     checkpoint.written.index = index.mark();
                 }
-                let outcome = write_jobs(&*files, &jobs, &settings, &mut touched);
+                let mut outcome = write_jobs(&*files, &jobs, &settings, &mut touched);
+                let fault = outcome.fault.as_ref();
+                if fault.is_some_and(|error| spare::give(&*files, &dir, error)) {
+                    outcome = write_jobs(&*files, &jobs, &settings, &mut touched);
+                }
                 let whole = all && outcome.fault.is_none();
+                let mut save = || save_checkpoint(&*files, &dir, checkpoint, sync, &mut touched);
                 let saved = if whole {
-                    save_checkpoint(&*files, &dir, checkpoint, sync.then_some(&mut touched))
+                    save().or_else(|error| match spare::give(&*files, &dir, &error) {
+                        true => save(),
+                        false => Err(error),
+                    })
                 } else {
                     Ok(0)
                 };
+                if sync && whole && saved.is_ok() {
+                    spare::keep(&*files, &dir);
+                }
                 (outcome, touched, saved, whole, index, buffer)
             })
             .await;
@@ -96,7 +108,8 @@ async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) {
             state.queue_written(index, end);
         }
         let failed = outcome.fault.is_some();
-        let fault = outcome.fault.or(saved.err().map(|error| error.to_string()));
+        let fault = outcome.fault.or(saved.err());
+        let fault = fault.map(|error| error.to_string());
         // A full disk is told of once, not four times a second.
         if state.set_queues_unwritable(fault.clone()) {
             match fault {
@@ -119,7 +132,7 @@ struct Outcome {
     /// Of each the queue offset behind what was written; `None`: it was not.
     done: Vec<Option<u64>>,
     /// The first thing that went wrong.
-    fault: Option<String>,
+    fault: Option<io::Error>,
 }
 
 fn write_jobs(
@@ -137,7 +150,7 @@ fn write_jobs(
         outcome.done.push(match written {
             Ok(()) => Some(job.first + (job.bytes.len() / ENTRY_BYTES) as u64),
             Err(error) => {
-                outcome.fault.get_or_insert_with(|| error.to_string());
+                outcome.fault.get_or_insert(error);
                 None
             }
         });
@@ -151,13 +164,14 @@ fn save_checkpoint(
     files: &dyn Files,
     dir: &Path,
     mut checkpoint: Checkpoint,
-    sync: Option<&mut BTreeSet<PathBuf>>,
+    sync: bool,
+    touched: &mut BTreeSet<PathBuf>,
 ) -> io::Result<u64> {
     let path = dir.join("checkpoint");
     let boot = files.boot_id()?;
     // What was synced before stays the promise.
     let before = Stored::load(files, &path)?.synced();
-    if let Some(touched) = sync {
+    if sync {
         queue_files::sync(files, dir, touched)?;
         touched.clear();
         if before.position > checkpoint.synced.position {
