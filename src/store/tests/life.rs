@@ -326,7 +326,10 @@ impl Life {
                     if failed || (self.dead)() {
                         break;
                     }
-                    ensure!(self.edge.now() - began < STUCK, "refused, and there is space");
+                    ensure!(
+                        self.edge.now() - began < STUCK,
+                        "refused, and there is space"
+                    );
                     self.edge.sleep(Duration::from_millis(200)).await;
                 }
             }
