@@ -6,7 +6,7 @@ mod cli;
 mod uring_hook;
 
 use clap::Parser;
-use cli::{Cli, LogFormat, Run};
+use cli::{Cli, Job, LogFormat, Run, StoreCommand};
 use ringmq::config::{self, Loaded, Role};
 use ringmq::{probe, server};
 use std::io::{self, IsTerminal};
@@ -29,7 +29,26 @@ fn main() -> ExitCode {
         }
         Err(error) => error.exit(),
     };
-    let (role, run) = cli.command.into_parts();
+    match cli.command.into_job() {
+        Job::Run(role, run) => serve(role, &run),
+        Job::Store(command) => work_on_store(&command),
+    }
+}
+
+fn work_on_store(command: &StoreCommand) -> ExitCode {
+    let settings = match config::load(&command.sources()) {
+        Ok(loaded) => loaded.settings,
+        Err(error) => return fail(USAGE, &error.to_string()),
+    };
+    log_to_stderr("warn", LogFormat::Text);
+    match command.run(&settings) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(FAILED),
+        Err(why) => fail(FAILED, &why),
+    }
+}
+
+fn serve(role: Role, run: &Run) -> ExitCode {
     let Loaded {
         settings,
         without_effect,
@@ -37,7 +56,7 @@ fn main() -> ExitCode {
         Ok(loaded) => loaded,
         Err(error) => return fail(USAGE, &error.to_string()),
     };
-    log_to_stderr(&run);
+    log_to_stderr(&run.log_level, run.log_format);
     if !without_effect.is_empty() {
         tracing::info!(
             keys = without_effect.join(" "),
@@ -74,11 +93,11 @@ fn fail(code: u8, message: &str) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn log_to_stderr(run: &Run) {
+fn log_to_stderr(level: &str, format: LogFormat) {
     let lines = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::new(&run.log_level))
+        .with_env_filter(EnvFilter::new(level))
         .with_writer(io::stderr);
-    match run.log_format {
+    match format {
         LogFormat::Text => lines
             .compact()
             .with_target(false)

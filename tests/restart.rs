@@ -6,9 +6,13 @@ mod common;
 mod campaign;
 #[path = "restart/crash.rs"]
 mod crash;
+#[path = "restart/disk_full.rs"]
+mod disk_full;
 #[path = "restart/files.rs"]
 mod files;
 #[path = "restart/ledger.rs"]
 mod ledger;
+#[path = "restart/retention.rs"]
+mod retention;
 #[path = "restart/stop.rs"]
 mod stop;

@@ -131,6 +131,9 @@ impl BrokerShard {
         records: &[NewRecord<'_>],
         physical: &mut Vec<i64>,
     ) -> Result<Appended, Refusal> {
+        if let Some(why) = self.disk_full() {
+            return Err(Refusal::Code(response::SERVICE_NOT_AVAILABLE, why));
+        }
         let appended = self.store.with(|store| {
             let queue = store.make_queue(&job.topic, job.queue_id);
             store.append(queue, records, now_ms() as i64, physical)
@@ -141,9 +144,10 @@ impl BrokerShard {
         appended.map_err(|no_room| match no_room {
             NoRoom::Later => Refusal::Later,
             NoRoom::Never { .. } => Refusal::Code(response::MESSAGE_ILLEGAL, no_room.to_string()),
-            NoRoom::NoSegment(why) | NoRoom::Failed(why) => {
-                Refusal::Code(response::SERVICE_NOT_AVAILABLE, why)
+            NoRoom::NoSpace(why) => {
+                Refusal::Code(response::SERVICE_NOT_AVAILABLE, self.no_space(&why))
             }
+            NoRoom::Failed(why) => Refusal::Code(response::SERVICE_NOT_AVAILABLE, why),
         })
     }
 }

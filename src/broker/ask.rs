@@ -302,6 +302,8 @@ impl BrokerShard {
                 got_messages: self.counters.got_messages.get(),
                 pulls_found: self.counters.pulls_found.get(),
                 pulls_missed: self.counters.pulls_missed.get(),
+                purged_total: self.retention.purges.borrow().total(),
+                purged: self.retention.purges.borrow().by_group(),
             };
             (info, log.physical(log.min()))
         });

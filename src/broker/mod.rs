@@ -14,6 +14,7 @@
 mod acks;
 mod append;
 mod ask;
+mod budgets;
 pub mod control;
 mod control_requests;
 mod delay;
@@ -21,6 +22,7 @@ mod disk;
 mod dispatch;
 mod long_poll;
 pub mod message;
+pub mod offline;
 pub mod peers;
 mod persistence;
 mod placement;
@@ -29,6 +31,7 @@ mod queue_requests;
 mod read;
 mod registration;
 mod reply;
+mod retention;
 mod send;
 mod send_back;
 mod start;
@@ -77,6 +80,8 @@ pub struct BrokerShard {
     settings: RefCell<Arc<Settings>>,
     constants: SendReplyConstants,
     store_host: SocketAddr,
+    disk: Arc<disk::DiskGauge>,
+    retention: retention::RetentionState,
     /// Memory of the machine or container, in bytes.
     memory_bytes: u64,
     /// What the broker adds to the properties of every message.

@@ -76,6 +76,10 @@ pub struct StoreInfo {
     pub pulls_found: u64,
     /// Pulls that found none.
     pub pulls_missed: u64,
+    /// Messages deleted before a group had read them, of all groups.
+    pub purged_total: u64,
+    /// The same by group and topic, those that are counted by themselves.
+    pub purged: Vec<(String, String, u64)>,
 }
 
 /// Why a client did not answer.

@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 use flume::{Receiver, Sender};
 
 use super::acks::Acks;
+use super::budgets::store_settings;
 use super::control::Control;
 use super::control::offsets::{OffsetSnapshot, OffsetTable};
 use super::control_requests::control_settings;
 use super::delay::DelayQueues;
+use super::disk::DiskGauge;
 use super::long_poll::TICK_MS;
 use super::message::{Answer, Ask, Message};
 use super::persistence::{DELAYS, GROUPS, OFFSETS, TOPICS, TableFiles, load};
@@ -24,21 +26,16 @@ use super::reply::SendReplyConstants;
 use super::view::ControlView;
 use super::{BrokerShard, ControlShard, Counters, now_ms};
 use crate::config::{FlushDiskType, Settings};
+use crate::probe::{flush_cost, memory_bytes};
 use crate::shard::{
     ConnLimits, LaneEnds, LocalEvent, Shard, ShardId, allowed_cpus, bind, blocking, mesh, serve,
     sleep, spawn, spawn_executor,
 };
-use crate::store::{
-    AckLevel, DelayTable, RecoveryReport, StoreHandle, StoreLayout, StoreLock, StoreSettings,
-    run_background,
-};
+use crate::store::{RecoveryReport, StoreHandle, StoreLayout, StoreLock, run_background};
 use crate::wire::body::offset::DelayOffsets;
 use crate::wire::body::topic::{DataVersion, TopicConfig, perm};
 use crate::wire::names::SCHEDULE_TOPIC;
 use crate::wire::properties::{self, name};
-
-/// Bytes of log blocks that a shard caches for lagging readers.
-const CACHE_BYTES: usize = 32 * 1024 * 1024;
 
 /// Bytes of answers that wait for a client to read before it is not read any more.
 const OUT_BYTES_MAX: usize = 2 * 1024 * 1024;
@@ -129,6 +126,10 @@ struct Common {
     listen: SocketAddr,
     store_host: SocketAddr,
     open: Arc<AtomicUsize>,
+    disk: Arc<DiskGauge>,
+    memory_bytes: u64,
+    flush_after_write: bool,
+    shards: u16,
     crashed: bool,
 }
 
@@ -177,6 +178,10 @@ pub fn start(
         listen,
         store_host,
         open: Arc::default(),
+        disk: DiskGauge::watch(layout.root(), shards).map_err(StartError)?,
+        memory_bytes: memory_bytes(),
+        flush_after_write: prefers_flush(settings)?,
+        shards,
         crashed,
     };
     let cpus = allowed_cpus().map_err(refused)?;
@@ -236,6 +241,26 @@ pub fn start(
         shards,
         _lock: lock,
     })
+}
+
+/// Whether the device keeps a write sooner by a flush of its own than by a write
+/// through; measured where messages wait for it.
+fn prefers_flush(settings: &Settings) -> Result<bool, StartError> {
+    if settings.flush_disk_type != FlushDiskType::Sync {
+        return Ok(false);
+    }
+    let cost = flush_cost(&settings.store_path_root_dir).map_err(refused)?;
+    tracing::info!(
+        write_through_us = cost.write_through.as_micros() as u64,
+        write_and_flush_us = cost.write_and_flush.as_micros() as u64,
+        chosen = if cost.prefers_flush() {
+            "fdatasync"
+        } else {
+            "O_DSYNC"
+        },
+        "SYNC_FLUSH: time until the device keeps a write of 4 KiB"
+    );
+    Ok(cost.prefers_flush())
 }
 
 fn load_tables(layout: &StoreLayout, state: &mut Control) -> Result<(), StartError> {
@@ -324,28 +349,6 @@ fn add_lost_topics(state: &mut Control, found: &FoundQueues) {
     }
 }
 
-fn store_settings(settings: &Settings, after_crash: bool) -> StoreSettings {
-    StoreSettings {
-        segment_bytes: settings.mapped_file_size_commit_log,
-        queue_file_bytes: settings.mapped_file_size_consume_queue,
-        tail_bytes: settings.tail_file_bytes,
-        cache_bytes: CACHE_BYTES,
-        ack: match settings.flush_disk_type {
-            FlushDiskType::Async => AckLevel::Written,
-            FlushDiskType::Sync => AckLevel::Durable,
-        },
-        flush_interval_ms: settings.flush_interval_commit_log_ms,
-        after_crash,
-        delays: DelayTable(
-            settings
-                .message_delay_level
-                .iter()
-                .map(|delay| delay.as_millis() as i64)
-                .collect(),
-        ),
-    }
-}
-
 async fn run_shard(
     id: ShardId,
     common: Common,
@@ -355,8 +358,17 @@ async fn run_shard(
     ready: &Sender<Result<(), String>>,
 ) {
     let dir = common.layout.shard_dir(id);
-    let store = match StoreHandle::open(&dir, id, store_settings(&common.settings, common.crashed))
-    {
+    let store = match StoreHandle::open(
+        &dir,
+        id,
+        store_settings(
+            &common.settings,
+            common.memory_bytes,
+            common.shards,
+            common.crashed,
+            common.flush_after_write,
+        ),
+    ) {
         Ok((store, report)) => {
             let queues = store.with(|store| store.queue_names());
             let _ = opened.send(Ok(Opened {
@@ -483,7 +495,9 @@ fn build(
             store_host: common.store_host,
         },
         store_host: common.store_host,
-        memory_bytes: memory_bytes(),
+        disk: common.disk.clone(),
+        retention: Default::default(),
+        memory_bytes: common.memory_bytes,
         own_properties,
         view: view.into(),
         offsets: offsets.into(),
@@ -507,26 +521,6 @@ fn build(
         control,
     });
     (broker, stop)
-}
-
-/// Memory of this machine, or of the container, in bytes.
-fn memory_bytes() -> u64 {
-    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-    let machine = read("/proc/meminfo")
-        .lines()
-        .find_map(|line| {
-            line.strip_prefix("MemTotal:")?
-                .split_whitespace()
-                .next()?
-                .parse()
-                .ok()
-        })
-        .map_or(1 << 30, |kib: u64| kib * 1024);
-    let container = read("/sys/fs/cgroup/memory.max")
-        .trim()
-        .parse()
-        .unwrap_or(u64::MAX);
-    machine.min(container)
 }
 
 fn spawn_tasks(broker: &Rc<BrokerShard>) {
@@ -557,6 +551,8 @@ fn spawn_tasks(broker: &Rc<BrokerShard>) {
         }
     });
     spawn(broker.clone().deliver_delayed());
+    spawn(broker.clone().watch_disk());
+    spawn(broker.clone().retain_messages());
     if broker.control.is_none() {
         return;
     }
@@ -596,13 +592,9 @@ impl BrokerShard {
             return;
         };
         let stores = self.peers().store_info().await;
-        let root = self.settings.borrow().store_path_root_dir.clone();
-        let disk = blocking(move || super::disk::space(&root)).await;
         let mut state = control.state.borrow_mut();
         state.runtime.sample(&stores, now_ms());
-        if let Some(disk) = disk {
-            state.runtime.disk = disk;
-        }
+        state.runtime.disk = self.disk.disk();
     }
 
     /// Waits to be asked to stop, and stops the whole broker.

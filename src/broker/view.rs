@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::control::attributes;
 use super::control::view::{GroupChange, GroupView};
 use super::placement::Placement;
 use crate::shard::ShardId;
@@ -53,6 +54,15 @@ impl ControlView {
     /// A topic.
     pub fn topic(&self, name: &str) -> Option<&Arc<TopicEntry>> {
         self.topics.get(name)
+    }
+
+    /// Topics with a time of their own to keep messages for, and its hours.
+    pub fn reserve_times(&self) -> Vec<(Arc<str>, u64)> {
+        let own = self.topics.values().filter_map(|topic| {
+            let hours = attributes::reserve_hours(&topic.config.attributes)?;
+            Some((topic.name.clone(), hours))
+        });
+        own.collect()
     }
 
     /// A group, with its shared name.

@@ -40,6 +40,7 @@ const INTERVAL_MS: Allowed = Allowed::range(1, INTERVAL_MS_MAX);
 const NAME: Allowed = Allowed::Form("1 to 127 of the characters a-z A-Z 0-9 - _ . % | @");
 const ADDRESS: Allowed = Allowed::Form("an IPv4 or IPv6 address, or empty");
 const PERCENT: Allowed = Allowed::range(10, 99);
+const BYTES: Allowed = Allowed::range(0, STORE_BYTES_MAX);
 
 macro_rules! keys {
     ($($name:literal $field:ident, $allowed:expr, $change:ident, $doc:literal;)*) => {
@@ -172,6 +173,14 @@ pub static KEYS: &[Key] = keys! {
         "percent above which segments are deleted before their time";
     "diskSpaceWarningLevelRatio" disk_space_warning_level_ratio, PERCENT, AtRunTime,
         "percent above which sends are refused";
+    "fileReservedBytes" file_reserved_bytes, BYTES, AtRunTime,
+        "bytes of all segments above which the oldest are deleted, 0: no limit";
+    "diskMaxUsedSpaceBytes" disk_max_used_space_bytes, BYTES, AtRunTime,
+        "bytes of the store's files above which older segments are deleted at any hour, 0: off";
+    "diskSpaceCleanForciblyBytes" disk_space_clean_forcibly_bytes, BYTES, AtRunTime,
+        "bytes of them above which segments are deleted before their time, 0: off";
+    "diskSpaceWarningLevelBytes" disk_space_warning_level_bytes, BYTES, AtRunTime,
+        "bytes of them above which sends are refused, 0: off";
 };
 
 /// Names that older versions of RocketMQ, or its system properties, have for a key.

@@ -33,6 +33,9 @@ pub const BLOCK_BYTES: u64 = 4096;
 /// thus never paged out. When it is used up, buffers come from the heap and cost more.
 pub const IO_MEMORY_BYTES: usize = 16 * 1024 * 1024;
 
+/// Largest limit of a store, in bytes: all that its physical offsets can count.
+pub const STORE_BYTES_MAX: u64 = i64::MAX as u64;
+
 /// Smallest CommitLog segment, in bytes.
 pub const SEGMENT_BYTES_MIN: u64 = 1024 * 1024;
 

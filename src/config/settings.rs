@@ -130,6 +130,14 @@ pub struct Settings {
     pub disk_space_clean_forcibly_ratio: u8,
     /// `diskSpaceWarningLevelRatio`, in percent: above it sends are refused.
     pub disk_space_warning_level_ratio: u8,
+    /// `fileReservedBytes`: bytes of all segments above which the oldest are deleted; 0: none.
+    pub file_reserved_bytes: u64,
+    /// `diskMaxUsedSpaceBytes`: as `diskMaxUsedSpaceRatio`, in bytes of the store's files; 0: off.
+    pub disk_max_used_space_bytes: u64,
+    /// `diskSpaceCleanForciblyBytes`: as `diskSpaceCleanForciblyRatio`; 0: off.
+    pub disk_space_clean_forcibly_bytes: u64,
+    /// `diskSpaceWarningLevelBytes`: as `diskSpaceWarningLevelRatio`; 0: off.
+    pub disk_space_warning_level_bytes: u64,
 }
 
 impl Default for Settings {
@@ -188,6 +196,10 @@ impl Default for Settings {
             disk_max_used_space_ratio: 75,
             disk_space_clean_forcibly_ratio: 85,
             disk_space_warning_level_ratio: 90,
+            file_reserved_bytes: 0,
+            disk_max_used_space_bytes: 0,
+            disk_space_clean_forcibly_bytes: 0,
+            disk_space_warning_level_bytes: 0,
         }
     }
 }

@@ -4,11 +4,16 @@
 //! panic or the bare error number that a ring gives halfway through the start. Runs on the main
 //! thread, once.
 
+mod flush;
 mod machine;
+mod memory;
 mod ring;
 mod store;
 
+pub use flush::{FlushCost, flush_cost};
+
 pub use machine::Kernel;
+pub use memory::memory_bytes;
 pub use ring::{KERNEL_MIN, RingError};
 pub use store::{DirectIo, direct_io};
 

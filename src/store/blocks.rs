@@ -83,6 +83,11 @@ impl BlockCache {
         self.blocks.contains_key(&start)
     }
 
+    /// Forgets what lies in front of `position`.
+    pub fn remove_before(&mut self, position: u64) {
+        self.blocks.retain(|&start, _| start >= position);
+    }
+
     /// Puts a block that was read into the cache.
     pub fn insert(&mut self, start: u64, bytes: Bytes) {
         self.clock += 1;
@@ -119,6 +124,9 @@ mod tests {
             cache.insert(n * block, Bytes::new());
         }
         assert!(cache.blocks.len() <= 32);
+        cache.remove_before(198 * block);
+        assert!(!cache.contains(197 * block) && cache.contains(198 * block));
+        assert_eq!(cache.blocks.len(), 2);
     }
 
     #[test]

@@ -13,9 +13,8 @@
 //! | 2096 | u64 | entries in front of the second |
 //! | 2104 | u64 | position up to which the device has promised the log |
 //! | 2112 | i64 | the timestamp of the first 40 bytes: another one is another broker's |
-//! | 2120 | u64 | starts at the first position |
-//! | 2128 | u64 | starts at the second |
-//! | 2136 | u32 | CRC-32 of bytes 2048..2136 |
+//! | 2120 | u64 | starts |
+//! | 2128 | u32 | CRC-32 of bytes 2048..2128 |
 
 use std::io;
 use std::path::Path;
@@ -24,7 +23,7 @@ use super::edge::{Files, Mode};
 
 const FILE_BYTES: usize = 4096;
 const AT_OWN: usize = 2048;
-const OWN_BYTES: usize = 88;
+const OWN_BYTES: usize = 80;
 
 /// What RocketMQ's timestamps may be ahead of what they vouch for, ms.
 /// (`StoreCheckpoint.getMinTimestamp`)
@@ -32,15 +31,13 @@ const FOREIGN_SLACK_MS: i64 = 3000;
 const MAGIC: &[u8; 8] = b"RINGMQCP";
 
 /// A position of the log and the entries that queue files hold for it: a queue
-/// file that is gone or cut shows in their numbers.
+/// file that is gone or cut shows in their number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Vouched {
     /// Position in the log.
     pub position: u64,
     /// Sum over all queues of the offset behind the last entry in front of it.
     pub entries: u64,
-    /// Sum over all queues of the offset that their files begin at.
-    pub starts: u64,
 }
 
 /// How far the log and the files derived from it reach.
@@ -52,6 +49,9 @@ pub struct Checkpoint {
     pub synced: Vouched,
     /// Position up to which the device has promised the log.
     pub durable: u64,
+    /// Most that the sum over all queues of the offsets that their files begin at may
+    /// be: it is written before files are removed. Another one that is gone shows.
+    pub starts: u64,
     /// Store time of the newest message on the device, ms since 1970.
     pub message_timestamp: i64,
 }
@@ -113,6 +113,11 @@ impl Stored {
         self.own.map_or(0, |(own, _)| own.durable)
     }
 
+    /// Most that the offsets sum up to that queue files begin at.
+    pub fn starts(&self) -> u64 {
+        self.own.map_or(0, |(own, _)| own.starts)
+    }
+
     /// Where another broker wrote the file last: store time up to which its queue
     /// files hold everything whatever happened, ms since 1970; negative where it
     /// does not say.
@@ -160,14 +165,13 @@ fn own_part(bytes: &[u8]) -> Option<(Checkpoint, [u8; 16])> {
         written: Vouched {
             position: number(24)?,
             entries: number(40)?,
-            starts: number(72)?,
         },
         synced: Vouched {
             position: number(32)?,
             entries: number(48)?,
-            starts: number(80)?,
         },
         durable: number(56)?,
+        starts: number(72)?,
         message_timestamp: number(64)? as i64,
     };
     Some((checkpoint, own[8..24].try_into().ok()?))
@@ -189,8 +193,7 @@ impl Checkpoint {
             self.synced.entries,
             self.durable,
             self.message_timestamp as u64,
-            self.written.starts,
-            self.synced.starts,
+            self.starts,
         ];
         for (slot, number) in own[24..].chunks_exact_mut(8).zip(numbers) {
             slot.copy_from_slice(&number.to_be_bytes());
@@ -233,12 +236,12 @@ mod tests {
         let vouched = |position| Vouched {
             position,
             entries: position / 10,
-            starts: position / 100,
         };
         let checkpoint = Checkpoint {
             written: vouched(900),
             synced: vouched(700),
             durable: 800,
+            starts: 7,
             message_timestamp: 5,
         };
         checkpoint.save(&Disk, &path, &boot, true).unwrap();

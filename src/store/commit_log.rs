@@ -24,9 +24,10 @@ pub enum NoRoom {
         /// Largest size that fits, in bytes.
         limit: usize,
     },
-    /// The next segment file cannot be made, as for want of space. Tried again
-    /// every second; appends go on when it is there.
-    NoSegment(String),
+    /// The next segment file cannot be made, or what is in memory cannot be written
+    /// to its file, as for want of space. Tried again every second; appends go on
+    /// when it is done.
+    NoSpace(String),
     /// An earlier write or flush failed. Final for this log.
     Failed(String),
 }
@@ -38,7 +39,7 @@ impl fmt::Display for NoRoom {
             NoRoom::Never { bytes, limit } => {
                 write!(f, "records of {bytes} bytes, the limit is {limit}")
             }
-            NoRoom::NoSegment(why) | NoRoom::Failed(why) => f.write_str(why),
+            NoRoom::NoSpace(why) | NoRoom::Failed(why) => f.write_str(why),
         }
     }
 }
@@ -58,6 +59,7 @@ pub struct CommitLog {
     /// End of the newest segment file that exists.
     prepared_end: u64,
     unprepared: Option<String>,
+    unwritable: Option<String>,
     failed: Option<String>,
     closed: bool,
 }
@@ -87,6 +89,7 @@ impl CommitLog {
             durable: end,
             prepared_end: segments.end,
             unprepared: None,
+            unwritable: None,
             failed: None,
             closed: false,
         }
@@ -157,6 +160,9 @@ impl CommitLog {
         if self.closed {
             return Err(NoRoom::Failed("the broker is stopping".to_owned()));
         }
+        if let Some(why) = &self.unwritable {
+            return Err(NoRoom::NoSpace(why.clone()));
+        }
         let limit = self.append_bytes_max();
         if bytes > limit {
             return Err(NoRoom::Never { bytes, limit });
@@ -172,7 +178,7 @@ impl CommitLog {
     fn room_for(&self, bytes: u64) -> Result<(), NoRoom> {
         if self.written + bytes > self.prepared_end {
             return Err(match &self.unprepared {
-                Some(why) => NoRoom::NoSegment(why.clone()),
+                Some(why) => NoRoom::NoSpace(why.clone()),
                 None => NoRoom::Later,
             });
         }
@@ -274,9 +280,32 @@ impl CommitLog {
         self.unprepared = None;
     }
 
-    /// The next segment file could not be made.
-    pub fn set_unprepared(&mut self, why: String) {
-        self.unprepared = Some(why);
+    /// The next segment file could not be made. Returns whether that is news.
+    pub fn set_unprepared(&mut self, why: String) -> bool {
+        self.unprepared.replace(why).is_none()
+    }
+
+    /// The file system has no room for what is to be written, or has again. Returns
+    /// whether that is news.
+    pub fn set_unwritable(&mut self, why: Option<String>) -> bool {
+        let before = std::mem::replace(&mut self.unwritable, why);
+        before.is_some() != self.unwritable.is_some()
+    }
+
+    /// Position behind the last segment that may be deleted: the device has promised
+    /// it, nothing is written to it any more, and a newer file is there. The newest
+    /// file always stays, as its name says where the log goes on.
+    pub fn deletable_end(&self) -> u64 {
+        let whole = self.durable - self.durable % self.segment_bytes;
+        whole
+            .min(self.prepared_end - self.segment_bytes)
+            .max(self.min)
+    }
+
+    /// What lies in front of `position`, the start of a segment, is gone.
+    pub fn set_min(&mut self, position: u64) {
+        debug_assert!((self.min..=self.deletable_end()).contains(&position));
+        self.min = position;
     }
 
     /// Nothing is appended any more; what is in the log is still flushed.

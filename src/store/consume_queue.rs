@@ -1,6 +1,8 @@
 //! ConsumeQueues: for each queue of a topic, where its messages lie in the log.
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes of one entry: physical offset i64, size i32, tags code i64.
@@ -73,8 +75,6 @@ pub struct Queue {
     pub topic: Arc<str>,
     /// Queue number in its topic.
     pub queue_id: i32,
-    /// Queue offset that its files begin at.
-    pub first: u64,
     /// First readable queue offset.
     pub min: u64,
     /// Queue offset of the next message.
@@ -83,15 +83,41 @@ pub struct Queue {
     pub visible: u64,
     /// Entries below this one are in the files.
     pub on_file: u64,
+    /// First queue offset that the files have an entry for.
+    pub filed_from: u64,
+    /// Physical offset of the message at `min`: [`NO_MESSAGE`] where there is none,
+    /// [`UNKNOWN`] where it must be looked for.
+    pub oldest: i64,
     /// It is among the queues that readers see more of since they last looked.
     pub arrived: bool,
+    /// It is among the queues whose memory is given back when they are idle.
+    pub cooling: bool,
     recent: VecDeque<Entry>,
+}
+
+/// A queue's `oldest` where it has no message.
+pub const NO_MESSAGE: i64 = i64::MAX;
+
+/// A queue's `oldest` where it has not been looked for.
+pub const UNKNOWN: i64 = -1;
+
+/// Where a queue's first readable entry is.
+#[derive(Debug, PartialEq, Eq)]
+pub enum FirstReadable {
+    /// At this queue offset, with this physical offset; `None`: there is none.
+    At(Option<(u64, i64)>),
+    /// Among these entries in the files; where they have none, as
+    /// [`Queue::first_recent`] says.
+    InFiles(Range<u64>),
 }
 
 impl Queue {
     /// Appends an entry and returns its queue offset.
     pub fn push(&mut self, entry: Entry) -> u64 {
         let offset = self.next;
+        if self.min == offset {
+            self.oldest = entry.physical;
+        }
         self.recent.push_back(entry);
         self.next += 1;
         offset
@@ -130,16 +156,100 @@ impl Queue {
         }
     }
 
+    /// Gives the memory back of what the files have.
+    pub fn cool(&mut self) {
+        let keep = (self.next - self.on_file) as usize;
+        if self.recent.len() > keep {
+            self.recent.drain(..self.recent.len() - keep);
+        }
+        self.recent.shrink_to_fit();
+    }
+
+    /// Whether it holds entries in memory that the files have.
+    pub fn is_warm(&self) -> bool {
+        self.recent_start() < self.on_file || self.recent.capacity() > 0
+    }
+
+    /// Where the first entry is whose message lies at or behind physical offset `limit`.
+    pub fn first_readable(&self, limit: i64) -> FirstReadable {
+        let split = self.recent_start().clamp(self.min, self.next);
+        let behind = self.recent.iter().find(|entry| !entry.is_nothing());
+        if split == self.min || behind.is_some_and(|entry| entry.physical < limit) {
+            return FirstReadable::At(self.first_recent(limit));
+        }
+        FirstReadable::InFiles(self.min..split)
+    }
+
+    /// The first entry in memory whose message lies at or behind physical offset
+    /// `limit`: its queue offset and its physical offset.
+    pub fn first_recent(&self, limit: i64) -> Option<(u64, i64)> {
+        let start = self.recent_start();
+        let range = start.max(self.min)..self.next;
+        let found = first_at(range, limit, |range| {
+            let skip = (range.start - start) as usize;
+            let take = (range.end - range.start) as usize;
+            let entries = self.recent.range(skip..skip + take);
+            let mut numbered = range.zip(entries.copied());
+            Ok(numbered.find(|(_, entry)| !entry.is_nothing()))
+        });
+        // Memory can be read.
+        found.unwrap_or_default()
+    }
+
+    /// Moves the first readable entry on: to this queue offset and physical offset, or
+    /// behind the last entry. Returns where it was.
+    pub fn set_first_readable(&mut self, first: Option<(u64, i64)>) -> u64 {
+        let before = self.min;
+        let (min, oldest) = first.unwrap_or((self.next, NO_MESSAGE));
+        debug_assert!(min >= before && min <= self.next);
+        (self.min, self.oldest) = (min, oldest);
+        before
+    }
+
     /// Forgets all entries from queue offset `next` on.
     pub fn cut(&mut self, next: u64) {
         let keep = next.saturating_sub(self.recent_start()) as usize;
         self.recent.truncate(keep);
         self.next = next;
-        self.first = self.first.min(next);
         self.min = self.min.min(next);
         self.visible = self.visible.min(next);
         self.on_file = self.on_file.min(next);
+        self.filed_from = self.filed_from.min(next);
+        self.oldest = UNKNOWN;
     }
+}
+
+/// Binary search in the entries of a queue, which rise but for those that stand for
+/// nothing: queue offset and physical offset of the first one in `range` whose message
+/// lies at or behind physical offset `limit`. `next` finds the first message of a
+/// range, passing over what stands for nothing.
+///
+/// # Errors
+/// Those of `next`.
+pub fn first_at(
+    range: Range<u64>,
+    limit: i64,
+    mut next: impl FnMut(Range<u64>) -> io::Result<Option<(u64, Entry)>>,
+) -> io::Result<Option<(u64, i64)>> {
+    let (mut low, mut high) = (range.start, range.end);
+    let mut found = None;
+    // Mostly it is the first one, or there is none.
+    let mut probes = [Some(low), high.checked_sub(1)].into_iter().flatten();
+    while low < high {
+        let at = match probes.next() {
+            Some(probe) => probe.clamp(low, high - 1),
+            None => low.midpoint(high),
+        };
+        match next(at..high)? {
+            Some((offset, entry)) if entry.physical < limit => low = offset + 1,
+            Some((offset, entry)) => {
+                found = Some((offset, entry.physical));
+                high = at;
+            }
+            None => high = at,
+        }
+    }
+    Ok(found)
 }
 
 /// All queues of one shard.
@@ -172,12 +282,14 @@ impl Queues {
         self.list.push(Queue {
             topic,
             queue_id,
-            first,
             min: first,
             next,
             visible: next,
             on_file: next,
+            filed_from: first,
+            oldest: if first < next { UNKNOWN } else { NO_MESSAGE },
             arrived: false,
+            cooling: false,
             recent: VecDeque::new(),
         });
         index
@@ -191,6 +303,11 @@ impl Queues {
     /// A queue by its number.
     pub fn get_mut(&mut self, index: QueueIndex) -> &mut Queue {
         &mut self.list[index.0 as usize]
+    }
+
+    /// Number of queues, also those of removed topics: numbers are below it.
+    pub fn len(&self) -> usize {
+        self.list.len()
     }
 
     /// All queues, also those of removed topics.
@@ -218,8 +335,10 @@ impl Queues {
         let removed: Vec<_> = slots.into_iter().flatten().collect();
         for &index in &removed {
             let queue = self.get_mut(index);
-            // Nothing is left to write for it.
+            // Nothing is left to write for it, to read or to delete.
             queue.on_file = queue.next;
+            queue.filed_from = queue.next;
+            queue.set_first_readable(None);
             queue.recent = VecDeque::new();
         }
         removed
@@ -231,7 +350,7 @@ impl Queues {
         let indexes = self.topics().flat_map(|(_, indexes)| indexes);
         let queues = indexes.map(|index| self.get(index));
         queues.fold((0, 0), |(next, first), queue| {
-            (next + queue.next, first + queue.first)
+            (next + queue.next, first + queue.filed_from)
         })
     }
 }
@@ -266,6 +385,10 @@ mod tests {
                     prop_assert_eq!(Entry::from_bytes(entry).physical as u64, first + n as u64);
                 }
                 queue.written(first + (bytes.len() / ENTRY_BYTES) as u64);
+                if write % 3 == 0 {
+                    queue.cool();
+                    prop_assert_eq!(queue.recent_start(), queue.on_file);
+                }
                 for offset in queue.on_file..queue.next {
                     prop_assert_eq!(queue.recent(offset).unwrap().physical as u64, offset);
                 }
@@ -275,6 +398,49 @@ mod tests {
                         <= (RECENT_MAX as u64).max(queue.next - queue.on_file)
                 );
             }
+        }
+
+        #[test]
+        fn the_first_readable_entry_is_that_of_a_linear_search(
+            start in 0u64..5, gaps in prop::collection::vec(prop_oneof![2 => Just(0i64), 3 => 1i64..50], 0..60),
+            part in 0u64..60, limit in 0i64..1500,
+        ) {
+            // A gap of 0 stands for nothing.
+            let mut queues = Queues::default();
+            let index = queues.insert("T", 0, start, start);
+            let queue = queues.get_mut(index);
+            let mut physical = 7;
+            let mut all = Vec::new();
+            for gap in gaps {
+                physical += gap;
+                let entry = Entry { physical, size: 1, tags_code: 0 };
+                let entry = if gap == 0 { Entry::NOTHING } else { entry };
+                let offset = queue.push(entry);
+                all.push((offset, entry));
+            }
+            let linear = all
+                .iter()
+                .find(|(_, entry)| !entry.is_nothing() && entry.physical >= limit)
+                .map(|&(offset, entry)| (offset, entry.physical));
+            prop_assert_eq!(queue.first_recent(limit), linear);
+            // The same with the front in files.
+            let split = (start + part).min(queue.next);
+            queue.written(split);
+            queue.cool();
+            let found = match queue.first_readable(limit) {
+                FirstReadable::At(found) => found,
+                FirstReadable::InFiles(range) => {
+                    prop_assert_eq!(&range, &(start..split));
+                    let in_files = first_at(range, limit, |range| {
+                        let mut inside = all.iter().filter(|(offset, _)| range.contains(offset));
+                        Ok(inside.find(|(_, entry)| !entry.is_nothing()).copied())
+                    });
+                    in_files.unwrap().or(queue.first_recent(limit))
+                }
+            };
+            prop_assert_eq!(found, linear);
+            prop_assert_eq!(queue.set_first_readable(found), start);
+            prop_assert!(queue.min <= queue.next);
         }
     }
 }

@@ -17,17 +17,23 @@ const FLUSH_BYTES_MAX: usize = 1024 * 1024;
 /// Longest time that bytes gather under ASYNC_FLUSH before they are written.
 const GATHER: Duration = Duration::from_millis(10);
 
-/// Time before a refused segment file is tried again.
-const PREPARE_RETRY: Duration = Duration::from_secs(1);
+/// Time before a refused segment file, or a write that found no space, is tried again.
+const SPACE_RETRY: Duration = Duration::from_secs(1);
+
+/// How often a write that finds no space is tried while the store is closed. What is
+/// not written then is in the tail file, for the next start.
+const TRIES_AT_CLOSE: u32 = 3;
 
 /// Writes what gathers in the tail to the segments, one write in flight.
 ///
-/// Under SYNC_FLUSH what arrives during a write forms the next one. Under
+/// Under SYNC_FLUSH what arrives during a write forms the next one; the device's promise
+/// comes with the write, or with a flush after it where that takes less time. Under
 /// ASYNC_FLUSH nobody waits for the write, so it gathers, and the device is asked
 /// for its promise once an interval.
 pub(super) async fn flush_log(shared: &Rc<Shared>) {
     let settings = shared.state.borrow().settings().clone();
-    let dsync = settings.ack == AckLevel::Durable;
+    let is_awaited = settings.ack == AckLevel::Durable;
+    let dsync = is_awaited && !settings.flush_after_write;
     let edge = &shared.edge;
     let mode = if dsync {
         LogMode::WriteThrough
@@ -36,6 +42,7 @@ pub(super) async fn flush_log(shared: &Rc<Shared>) {
     };
     let mut file: Option<(u64, Rc<dyn LogFile>)> = None;
     let mut synced_at = edge.now();
+    let mut tries_at_close = 0;
     loop {
         prepare_segment(shared);
         let (plan, gathered, unsynced) = {
@@ -48,14 +55,19 @@ pub(super) async fn flush_log(shared: &Rc<Shared>) {
                 unsynced,
             )
         };
-        let sync_due = edge.now() - synced_at >= Duration::from_millis(settings.flush_interval_ms);
+        let interval = Duration::from_millis(settings.flush_interval_ms);
+        let sync_due = is_awaited || edge.now() - synced_at >= interval;
         if unsynced && (sync_due || (shared.closing.get() && plan.is_none())) {
             let Some((_, file)) = &file else {
                 unreachable!("flushed without a file")
             };
             let flushed = shared.state.borrow().log.flushed();
             match file.sync().await {
-                Ok(()) => shared.state.borrow_mut().log.set_durable(flushed),
+                Ok(()) => {
+                    let mut state = shared.state.borrow_mut();
+                    state.log.set_durable(flushed);
+                    state.show_durable();
+                }
                 Err(error) => {
                     fail(shared, "flush", flushed, &error);
                     shared.progress.notify();
@@ -122,11 +134,32 @@ pub(super) async fn flush_log(shared: &Rc<Shared>) {
         match write.await {
             Ok(()) => {
                 let mut state = shared.state.borrow_mut();
+                if state.log.set_unwritable(None) {
+                    tracing::info!(shard = %shared.shard, "the log is written again");
+                }
                 state.log.set_flushed(plan.end);
                 if dsync {
                     state.log.set_durable(plan.end);
                     state.show_durable();
                 }
+            }
+            Err(error) if is_no_space(&error) && tries_at_close < TRIES_AT_CLOSE => {
+                // The bytes stay in the tail, and were given to nobody as durable.
+                let why = describe(shared, "write", plan.start, &error);
+                let news = {
+                    let mut state = shared.state.borrow_mut();
+                    state.log.set_unwritable(Some(why.clone()))
+                };
+                if news {
+                    tracing::error!(
+                        shard = %shared.shard,
+                        "{why}; the shard takes no messages until there is space"
+                    );
+                }
+                shared.progress.notify();
+                tries_at_close += u32::from(shared.closing.get());
+                edge.sleep(SPACE_RETRY).await;
+                continue;
             }
             Err(error) => fail(shared, "write", plan.start, &error),
         }
@@ -140,18 +173,31 @@ pub(super) async fn flush_log(shared: &Rc<Shared>) {
 /// A failed write or flush is final for the log: what the device did with the
 /// bytes is unknown, and asking again may be answered with a lie.
 fn fail(shared: &Shared, what: &str, position: u64, error: &io::Error) {
+    let why = describe(shared, what, position, error);
+    tracing::error!(shard = %shared.shard, "{why}; the shard takes no more messages");
+    shared.state.borrow_mut().log.fail(why);
+}
+
+/// Whether a write may succeed when it is tried again: there was no space for it. A
+/// short write is what comes before the device says so.
+fn is_no_space(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::WriteZero
+    )
+}
+
+fn describe(shared: &Shared, what: &str, position: u64, error: &io::Error) -> String {
     let base = {
         let log = &shared.state.borrow().log;
         position - position % log.segment_bytes()
     };
     let path = segment::path(&shared.dir, shared.shard, base);
-    let why = format!(
+    format!(
         "{}: {what} at byte {} failed: {error}",
         path.display(),
         position - base
-    );
-    tracing::error!(shard = %shared.shard, "{why}; the shard takes no more messages");
-    shared.state.borrow_mut().log.fail(why);
+    )
 }
 
 /// Makes the next segment when the log comes near the end of the last one.
@@ -177,13 +223,14 @@ fn prepare_segment(shared: &Rc<Shared>) {
         match &created {
             Ok(()) => shared.state.borrow_mut().log.set_prepared(end + bytes),
             Err(error) => {
-                tracing::error!(%shard, %error, "cannot make the next segment");
-                shared
-                    .state
-                    .borrow_mut()
-                    .log
-                    .set_unprepared(error.to_string());
-                shared.edge.sleep(PREPARE_RETRY).await;
+                let why = format!("the next segment cannot be made: {error}");
+                let news = shared.state.borrow_mut().log.set_unprepared(why.clone());
+                // Those who wait for it are refused now.
+                shared.progress.notify();
+                if news {
+                    tracing::error!(%shard, "{why}; it is tried again every second");
+                }
+                shared.edge.sleep(SPACE_RETRY).await;
             }
         }
         shared.preparing.set(false);

@@ -15,6 +15,7 @@ use super::edge::{Edge, Files, LogFile, LogMode, Patience, Ring};
 use super::flush::flush_log;
 use super::queue_files;
 use super::queue_writer::write_queues;
+use super::retention::Retention;
 use super::shard_store::{Missing, ShardStore, StoreSettings};
 use super::{OpenError, RecoveryReport, ShardId, recovery, segment};
 use crate::local_event::LocalEvent;
@@ -47,11 +48,20 @@ pub(super) struct Shared {
     pub promised: Cell<Vouched>,
     /// A round of queue writes is under way.
     pub writing_queues: Cell<bool>,
+    pub retention: Retention,
     read_files: RefCell<HashMap<u64, Rc<dyn LogFile>>>,
     /// Blocks that are being read.
     loading: RefCell<HashMap<u64, Rc<LocalEvent>>>,
     /// Queue files written since the last sync.
     pub touched: RefCell<BTreeSet<PathBuf>>,
+}
+
+impl Shared {
+    /// Closes the segments in front of `position` when those who read them are done.
+    pub fn forget_read_files(&self, position: u64) {
+        let mut files = self.read_files.borrow_mut();
+        files.retain(|&base, _| base >= position);
+    }
 }
 
 /// A shard's store, shared by the tasks of its shard.
@@ -85,6 +95,7 @@ impl StoreHandle {
     ) -> Result<(StoreHandle, RecoveryReport), OpenError> {
         let files = edge.files();
         let opened = recovery::open(&*files, dir, shard, &settings)?;
+        let retention = Retention::new(opened.log.min(), opened.synced);
         let state = ShardStore::new(
             opened.log,
             opened.queues,
@@ -104,6 +115,7 @@ impl StoreHandle {
             unpromised: Cell::default(),
             promised: Cell::default(),
             writing_queues: Cell::new(false),
+            retention,
             read_files: RefCell::default(),
             loading: RefCell::default(),
             touched: RefCell::new(opened.touched),
@@ -112,6 +124,10 @@ impl StoreHandle {
             shared: Rc::new(shared),
         };
         Ok((handle, opened.report))
+    }
+
+    pub(super) fn shared(&self) -> &Rc<Shared> {
+        &self.shared
     }
 
     /// Works on the state. Nothing may be awaited inside, and nothing is held after.
@@ -202,6 +218,15 @@ impl StoreHandle {
     }
 
     async fn read_block(&self, position: u64) -> io::Result<()> {
+        let read = self.read_block_of_log(position).await;
+        if position < self.shared.state.borrow().log.min() {
+            // Deleted meanwhile: who asks again finds that there is no record.
+            return Ok(());
+        }
+        read
+    }
+
+    async fn read_block_of_log(&self, position: u64) -> io::Result<()> {
         let shared = &self.shared;
         let (base, end) = {
             let log = &shared.state.borrow().log;
@@ -238,6 +263,9 @@ impl StoreHandle {
         }
         let path = segment::path(&shared.dir, shared.shard, base);
         let file = shared.edge.open_log(&path, LogMode::Read).await?;
+        if base < shared.state.borrow().log.min() {
+            return Ok(file);
+        }
         let mut files = shared.read_files.borrow_mut();
         if files.len() >= READ_FILES_MAX {
             files.clear();
@@ -308,6 +336,7 @@ pub async fn run_background(handle: &StoreHandle) {
             round += 1;
             if !shared.closing.get() {
                 write_queues(&shared, round % ROUNDS_PER_SYNC == 0).await;
+                shared.state.borrow_mut().cool_queues();
             }
         }
     }));

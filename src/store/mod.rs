@@ -6,6 +6,7 @@
 //!                │                  └─> flush ─> segment files (the device promises)
 //!                └─> consume_queue (entry) ─> queue_writer ─> queue_files
 //! read   ─> consume_queue ─> tail, or blocks of segment files
+//! age    ─> retention: oldest segments, and the entries and queue files that pointed into them
 //! start  ─> recovery: tail into segments, log scanned from the checkpoint, queues made to match
 //! ```
 //!
@@ -14,19 +15,23 @@
 //! knows no socket and no request.
 
 mod blocks;
+mod check;
 mod checkpoint;
 mod commit_log;
 mod consume_queue;
 mod dispatch;
 mod edge;
+mod fetch;
 mod flush;
 mod handle;
+mod idle;
 mod json_file;
 mod layout;
 mod lock;
 mod queue_files;
 mod queue_writer;
 mod recovery;
+mod retention;
 mod scan;
 mod segment;
 mod segments;
@@ -35,17 +40,20 @@ mod tail;
 #[cfg(test)]
 mod tests;
 
+pub use check::{Fault, LogCheck, check_log, cut_log, forget_queues};
 pub use commit_log::NoRoom;
 pub use consume_queue::{Entry, QueueIndex};
 pub use dispatch::{DelayTable, delay_level};
 pub use edge::Disk;
+pub use fetch::Fetch;
 pub use handle::{StoreHandle, run_background};
 pub use json_file::{LoadedFrom, load_json, save_json};
 pub use layout::StoreLayout;
 pub use lock::{StoreLock, StoreLockError};
 pub use recovery::{OpenError, RecoveryReport};
+pub use retention::{Demand, Moved};
 pub use shard_store::{
-    AckLevel, Appended, Fetch, Missing, NewRecord, ShardStore, StoreFigures, StoreSettings,
+    AckLevel, Appended, Missing, NewRecord, ShardStore, StoreFigures, StoreSettings,
 };
 
 use std::fmt;

@@ -8,10 +8,11 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::BLOCK_BYTES;
-use super::consume_queue::{ENTRY_BYTES, Entry};
+use super::consume_queue::{ENTRY_BYTES, Entry, FirstReadable, Queues, first_at};
 use super::edge::{Files, Mode, Patience, StoreFile};
 use super::layout::{consume_queue_root, file_name, offset_of_name};
 
@@ -330,6 +331,107 @@ pub fn truncate(files: &dyn Files, dir: &Path, file_bytes: u64, next: u64) -> io
                 file.set_len(file_bytes)?;
             }
         }
+    }
+    Ok(())
+}
+
+/// The first message among the entries `range`: what stands for nothing, or is not
+/// there, is passed over.
+fn next_message(
+    files: &dyn Files,
+    dir: &Path,
+    file_bytes: u64,
+    range: Range<u64>,
+) -> io::Result<Option<(u64, Entry)>> {
+    const STEP: u64 = 4096;
+    let per_file = file_bytes / ENTRY_BYTES as u64;
+    let (mut at, mut step) = (range.start, 1);
+    while at < range.end {
+        let count = step.min(range.end - at) as usize;
+        let entries = read(files, dir, file_bytes, at, count, Patience::Wait)?;
+        if let Some(n) = entries.iter().position(|entry| !entry.is_nothing()) {
+            return Ok(Some((at + n as u64, entries[n])));
+        }
+        at = if entries.is_empty() {
+            (at / per_file + 1) * per_file
+        } else {
+            at + entries.len() as u64
+        };
+        step = STEP;
+    }
+    Ok(None)
+}
+
+/// Queue offset and physical offset of the first entry in `range` whose message lies
+/// at or behind physical offset `limit`.
+///
+/// # Errors
+/// Those of reading.
+pub fn first_readable(
+    files: &dyn Files,
+    dir: &Path,
+    file_bytes: u64,
+    range: Range<u64>,
+    limit: i64,
+) -> io::Result<Option<(u64, i64)>> {
+    first_at(range, limit, |range| {
+        next_message(files, dir, file_bytes, range)
+    })
+}
+
+/// Moves the first readable entry of every queue to its first message at or behind
+/// `limit`, the physical offset of the oldest byte of the log.
+///
+/// # Errors
+/// Those of reading.
+pub fn find_first_readable(
+    files: &dyn Files,
+    shard_dir: &Path,
+    file_bytes: u64,
+    queues: &mut Queues,
+    limit: i64,
+) -> io::Result<()> {
+    for (_, queue) in queues.iter_mut() {
+        let first = match queue.first_readable(limit) {
+            FirstReadable::At(first) => first,
+            FirstReadable::InFiles(range) => {
+                let dir = dir(shard_dir, &queue.topic, queue.queue_id);
+                first_readable(files, &dir, file_bytes, range, limit)?
+                    .or_else(|| queue.first_recent(limit))
+            }
+        };
+        queue.set_first_readable(first);
+    }
+    Ok(())
+}
+
+/// Removes a queue's files from the one that holds entry `from` to the one in front
+/// of `until`'s, oldest first, so that what is left is without a hole whenever the
+/// machine stops.
+///
+/// # Errors
+/// Those of the file system, with the path in the text.
+pub fn remove_front(
+    files: &dyn Files,
+    dir: &Path,
+    file_bytes: u64,
+    from: u64,
+    until: u64,
+) -> io::Result<()> {
+    let base = |offset: u64| {
+        let at = offset * ENTRY_BYTES as u64;
+        at - at % file_bytes
+    };
+    let (mut at, end) = (base(from), base(until));
+    while at < end {
+        match files.remove_file(&dir.join(file_name(at))) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            other => {
+                other?;
+                files.sync_dir(dir)?;
+            }
+        }
+        at += file_bytes;
     }
     Ok(())
 }

@@ -45,6 +45,7 @@ async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) {
             written: vouched,
             synced: shared.promised.get(),
             durable,
+            starts: shared.state.borrow().starts,
             message_timestamp: shared.state.borrow().message_timestamp(),
         };
         let (indexes, jobs): (Vec<_>, Vec<_>) = jobs.into_iter().unzip();
@@ -52,34 +53,55 @@ async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) {
         let dir = shared.dir.clone();
         let mut touched = shared.touched.take();
         let files = shared.files.clone();
-        let (done, touched, saved, whole) = shared
+        let (outcome, touched, saved, whole) = shared
             .edge
             .blocking(move || {
-                let done = write_jobs(&*files, &jobs, &settings, &mut touched);
-                let whole = all && done.iter().all(Option::is_some);
+                let outcome = write_jobs(&*files, &jobs, &settings, &mut touched);
+                let whole = all && outcome.fault.is_none();
                 let saved = if whole {
                     save_checkpoint(&*files, &dir, checkpoint, sync.then_some(&mut touched))
                 } else {
-                    Ok(())
+                    Ok(0)
                 };
-                (done, touched, saved, whole)
+                (outcome, touched, saved, whole)
             })
             .await;
         shared.touched.borrow_mut().extend(touched);
         if whole && shared.unpromised.get().is_none() {
             shared.unpromised.set(Some(vouched));
         }
-        if let Err(error) = saved {
-            tracing::warn!(%error, "checkpoint not written; a restart reads more of the log");
-        }
+        let synced = *saved.as_ref().unwrap_or(&0);
+        let retention = &shared.retention.synced;
+        retention.set(retention.get().max(synced));
         let mut state = shared.state.borrow_mut();
-        for (index, end) in indexes.into_iter().zip(done) {
+        for (index, end) in indexes.into_iter().zip(outcome.done) {
             state.queue_written(index, end);
         }
-        if all {
+        let failed = outcome.fault.is_some();
+        let fault = outcome.fault.or(saved.err().map(|error| error.to_string()));
+        // A full disk is told of once, not four times a second.
+        if state.set_queues_unwritable(fault.clone()) {
+            match fault {
+                Some(fault) => tracing::error!(
+                    shard = %shared.shard,
+                    "{fault}: queue entries or checkpoint not written; they stay in memory and are tried again"
+                ),
+                None => tracing::info!(shard = %shared.shard, "queue entries are written again"),
+            }
+        }
+        // What failed is tried again in the next round.
+        if all || failed {
             return;
         }
     }
+}
+
+/// What became of a round's jobs.
+struct Outcome {
+    /// Of each the queue offset behind what was written; `None`: it was not.
+    done: Vec<Option<u64>>,
+    /// The first thing that went wrong.
+    fault: Option<String>,
 }
 
 fn write_jobs(
@@ -87,27 +109,32 @@ fn write_jobs(
     jobs: &[WriteJob],
     settings: &StoreSettings,
     touched: &mut BTreeSet<PathBuf>,
-) -> Vec<Option<u64>> {
-    let mut done = Vec::with_capacity(jobs.len());
+) -> Outcome {
+    let mut outcome = Outcome {
+        done: Vec::with_capacity(jobs.len()),
+        fault: None,
+    };
     for job in jobs {
-        match queue_files::write(files, job, settings.queue_file_bytes, touched) {
-            Ok(()) => done.push(Some(job.first + (job.bytes.len() / ENTRY_BYTES) as u64)),
+        let written = queue_files::write(files, job, settings.queue_file_bytes, touched);
+        outcome.done.push(match written {
+            Ok(()) => Some(job.first + (job.bytes.len() / ENTRY_BYTES) as u64),
             Err(error) => {
-                tracing::warn!(%error, "queue entries not written; they stay in memory");
-                done.push(None);
+                outcome.fault.get_or_insert_with(|| error.to_string());
+                None
             }
-        }
+        });
     }
-    done
+    outcome
 }
 
-/// Writes the checkpoint; with `sync`, after the named files were made durable.
+/// Writes the checkpoint; with `sync`, after the named files were made durable. Returns
+/// the position up to which the device then holds the queue files, 0 without `sync`.
 fn save_checkpoint(
     files: &dyn Files,
     dir: &Path,
     mut checkpoint: Checkpoint,
     sync: Option<&mut BTreeSet<PathBuf>>,
-) -> io::Result<()> {
+) -> io::Result<u64> {
     let path = dir.join("checkpoint");
     let boot = files.boot_id()?;
     // What was synced before stays the promise.
@@ -118,9 +145,11 @@ fn save_checkpoint(
         if before.position > checkpoint.synced.position {
             checkpoint.synced = before;
         }
-        checkpoint.save(files, &path, &boot, true)
+        checkpoint.save(files, &path, &boot, true)?;
+        Ok(checkpoint.synced.position)
     } else {
         checkpoint.synced = before;
-        checkpoint.save(files, &path, &boot, false)
+        checkpoint.save(files, &path, &boot, false)?;
+        Ok(0)
     }
 }

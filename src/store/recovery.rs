@@ -96,6 +96,8 @@ pub struct Opened {
     pub message_timestamp: i64,
     /// Queue files written and not synced.
     pub touched: BTreeSet<PathBuf>,
+    /// Position up to which the checkpoint on the device vouches for queue files.
+    pub synced: u64,
 }
 
 /// Opens the store in a shard's folder, which must have its sub-folders.
@@ -154,11 +156,16 @@ pub fn open(
     // A killed process may have left writes in flight, which clearing waits for.
     let all = settings.after_crash || end > from || report.stopped_at.is_some();
     segments.settle(promised, end, all)?;
-    if stored.is_beyond(end) {
+    let beyond = stored.is_beyond(end);
+    let synced = if beyond { 0 } else { stored.synced().position };
+    if beyond {
         // It would be taken for true when the log has grown as long again.
         files.remove_file(&checkpoint)?;
         files.sync_dir(dir)?;
     }
+    // What lies in front of the log's first segment is gone.
+    let oldest = segments.physical(segments.min()) as i64;
+    queue_files::find_first_readable(files, dir, settings.queue_file_bytes, &mut queues, oldest)?;
     let last_block = segments.read(align_down(end), (end - align_down(end)) as usize)?;
     let tail = Tail::create(files, &dir.join("tail"), settings.tail_bytes, shard.0, end)?;
     for (_, queue) in queues.iter_mut() {
@@ -190,6 +197,7 @@ pub fn open(
         report,
         message_timestamp,
         touched,
+        synced,
     })
 }
 
@@ -282,7 +290,7 @@ impl Opening<'_> {
         }
         // Files that were to be deleted may still be there.
         let (entries, starts) = queues.sums();
-        let whole = entries == vouched.entries && starts <= vouched.starts;
+        let whole = entries == vouched.entries && starts <= stored.starts();
         if theirs <= vouched.position && from > self.segments.min() && !whole {
             tracing::warn!(%shard, entries, starts, ?vouched, "entries are missing");
             return self.anew(&found, "queue files are missing or damaged");

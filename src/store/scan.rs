@@ -127,8 +127,8 @@ impl Scan<'_> {
             // All that the queue had before is gone with its segments. Files hold
             // entries from their first byte on.
             let start = offset - offset % (file_bytes / ENTRY_BYTES as u64);
-            (queue.first, queue.min) = (start, start);
-            (queue.next, queue.on_file) = (start, start);
+            (queue.min, queue.next, queue.on_file) = (start, start, start);
+            queue.filed_from = start;
         }
         if offset < queue.next {
             return Ok(());

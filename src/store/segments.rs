@@ -325,6 +325,20 @@ impl<'a> Segments<'a> {
         Ok(path)
     }
 
+    /// Clears the segment of `end` from there on.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn truncate(&self, end: u64) -> io::Result<()> {
+        let base = self.base(end);
+        if base == self.end() {
+            return Ok(());
+        }
+        let file = self.open(base, Mode::Write)?;
+        file.clear(end - base, self.bytes)?;
+        file.sync()
+    }
+
     /// Has the device promise the bytes from `from` to `to`.
     ///
     /// # Errors

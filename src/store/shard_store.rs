@@ -12,20 +12,23 @@ use super::checkpoint::Vouched;
 use super::commit_log::{CommitLog, NoRoom};
 use super::consume_queue::{ENTRY_BYTES, Entry, Queue, QueueIndex, Queues};
 use super::dispatch::{DelayTable, is_queued, tags_code};
+use super::fetch::Fetch;
+use super::idle::Cooling;
 use super::queue_files::{self, WriteJob};
 use crate::wire::message::{MAGIC_V1, MAGIC_V2, Parts, Stamp};
 
 /// Bytes that gather before an ASYNC_FLUSH log is written.
 const GATHER_BYTES: u64 = 256 * 1024;
 
-/// Unused bytes that an answer may hold.
-const SPARE_BYTES_MAX: usize = 32 * 1024;
-
 /// Entries loaded at once from a queue's file.
 const CHUNK_ENTRIES: usize = 1024;
 
 /// Loaded chunks that are kept. At the bound all are dropped: they are a read away.
 const CHUNKS_MAX: usize = 256;
+
+/// Entries that may be in memory alone, over all queues, while their files cannot be
+/// written: 24 MB. At the bound appends are refused.
+pub(super) const UNWRITTEN_MAX: u64 = 1 << 20;
 
 /// When a message may be acknowledged, and read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +52,9 @@ pub struct StoreSettings {
     pub cache_bytes: usize,
     /// When a message is acknowledged.
     pub ack: AckLevel,
+    /// Under SYNC_FLUSH: the device is asked for its promise after each write; else a
+    /// write completes with it.
+    pub flush_after_write: bool,
     /// Under ASYNC_FLUSH: time between device flushes, ms.
     pub flush_interval_ms: u64,
     /// Whether the last broker on the store did not stop cleanly: every entry of the
@@ -87,56 +93,6 @@ pub enum Missing {
     },
 }
 
-/// Records gathered for an answer, in order.
-#[derive(Debug, Default)]
-pub struct Fetch {
-    pieces: Vec<Bytes>,
-    copied: Vec<u8>,
-    len: usize,
-}
-
-impl Fetch {
-    /// Bytes gathered.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether nothing was gathered.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    fn copy(&mut self, first: &[u8], second: &[u8]) {
-        if self.copied.is_empty() {
-            // A pull that finds one message in the tail mostly finds more.
-            self.copied.reserve((first.len() + second.len()) * 4);
-        }
-        self.copied.extend_from_slice(first);
-        self.copied.extend_from_slice(second);
-        self.len += first.len() + second.len();
-    }
-
-    fn slice(&mut self, bytes: Bytes) {
-        if !self.copied.is_empty() {
-            self.pieces.push(std::mem::take(&mut self.copied).into());
-        }
-        self.len += bytes.len();
-        self.pieces.push(bytes);
-    }
-
-    /// The pieces, in order.
-    pub fn into_pieces(mut self) -> Vec<Bytes> {
-        if !self.copied.is_empty() {
-            // What grew by doubling may be half empty, and waits for a slow reader.
-            if self.copied.capacity() - self.copied.len() > SPARE_BYTES_MAX {
-                self.copied.shrink_to_fit();
-            }
-            self.pieces.push(self.copied.into());
-        }
-        self.pieces
-    }
-}
-
 /// Figures of a store since its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StoreFigures {
@@ -156,8 +112,8 @@ struct Chunk {
 pub struct ShardStore {
     pub(super) log: CommitLog,
     pub(super) queues: Queues,
-    settings: StoreSettings,
-    blocks: BlockCache,
+    pub(super) settings: StoreSettings,
+    pub(super) blocks: BlockCache,
     chunks: Vec<Chunk>,
     /// Entries that become visible when the log is durable up to a position.
     hidden: VecDeque<(u64, QueueIndex, u64)>,
@@ -168,7 +124,15 @@ pub struct ShardStore {
     /// Sum of the offsets that come next, over all queues.
     entries: u64,
     /// Sum of the offsets that files begin at, over all queues.
-    starts: u64,
+    pub(super) starts: u64,
+    /// Entries that the files lack, over all queues.
+    pub(super) unwritten: u64,
+    /// Why the files lack them, while they cannot be written.
+    pub(super) queues_unwritable: Option<String>,
+    /// Entries that the files have or are to have, over all queues.
+    pub(super) filed: u64,
+    /// Queues that hold memory for entries that the files have.
+    pub(super) cooling: Cooling,
 }
 
 impl ShardStore {
@@ -192,16 +156,21 @@ impl ShardStore {
             figures: StoreFigures::default(),
             entries: 0,
             starts: 0,
+            unwritten: 0,
+            queues_unwritable: None,
+            filed: 0,
+            cooling: Cooling::default(),
         };
         (store.entries, store.starts) = store.queues.sums();
-        // What a recovery entered again is yet to be written.
-        let unwritten: Vec<_> = store
-            .queues
-            .iter_mut()
-            .filter(|(_, queue)| queue.on_file < queue.next)
-            .map(|(index, _)| index)
-            .collect();
-        store.dirty = unwritten;
+        store.recount();
+        for (index, queue) in store.queues.iter_mut() {
+            // What a recovery entered again is yet to be written.
+            if queue.on_file < queue.next {
+                store.dirty.push(index);
+            } else if queue.is_warm() {
+                store.cooling.push(index, queue);
+            }
+        }
         store
     }
 
@@ -273,12 +242,13 @@ impl ShardStore {
 
     /// Removes the queues of a topic. The caller removes their files.
     pub fn remove_topic(&mut self, topic: &str) -> Vec<QueueIndex> {
-        let removed = self.queues.remove(topic);
-        for &index in &removed {
-            let (next, first) = (self.queue(index).next, self.queue(index).first);
-            self.entries -= next;
-            self.starts -= first;
+        for index in self.queues.of_topic(topic) {
+            let queue = self.queues.get(index);
+            self.entries -= queue.next;
+            self.starts -= queue.filed_from;
         }
+        let removed = self.queues.remove(topic);
+        self.recount();
         removed
     }
 
@@ -295,6 +265,9 @@ impl ShardStore {
         physical: &mut Vec<i64>,
     ) -> Result<Appended, NoRoom> {
         let total: usize = records.iter().map(Parts::record_len).sum();
+        if self.unwritten > UNWRITTEN_MAX {
+            self.room_for_entries()?;
+        }
         let mut at = self.log.reserve(total)?;
         let queue = self.queues.get_mut(index);
         let first = queue.next;
@@ -333,6 +306,8 @@ impl ShardStore {
         }
         let next = queue.next;
         self.entries += next - first;
+        self.unwritten += next - first;
+        self.filed += next - first;
         match self.settings.ack {
             AckLevel::Written => self.show(index, next),
             AckLevel::Durable => self.hidden.push_back((at, index, next)),
@@ -462,7 +437,10 @@ impl ShardStore {
 
     /// Keeps a block that was read.
     pub(super) fn insert_block(&mut self, position: u64, bytes: Bytes) {
-        self.blocks.insert(position, bytes);
+        // Its segment may have been deleted while it was read.
+        if position >= self.log.min() {
+            self.blocks.insert(position, bytes);
+        }
     }
 
     /// Adds the record of an entry to `out`. `false` where there is no record
@@ -558,7 +536,6 @@ impl ShardStore {
         let vouched = Vouched {
             position: self.log.written(),
             entries: self.entries,
-            starts: self.starts,
         };
         let mut jobs = Vec::new();
         let mut bytes_taken = 0;
@@ -588,13 +565,14 @@ impl ShardStore {
     /// what they held before.
     pub(super) fn queue_written(&mut self, index: QueueIndex, end: Option<u64>) {
         let queue = self.queues.get_mut(index);
-        if let Some(end) = end {
-            if end <= queue.next {
-                queue.written(end);
-            }
+        if let Some(end) = end.filter(|end| (queue.on_file..=queue.next).contains(end)) {
+            self.unwritten -= end - queue.on_file;
+            queue.written(end);
         }
         if queue.on_file < queue.next {
             self.dirty.push(index);
+        } else if !queue.cooling {
+            self.cooling.push(index, queue);
         }
     }
 }

@@ -63,6 +63,19 @@ pub fn body_crc(body: &[u8]) -> i32 {
     (crc32fast::hash(body) & 0x7fff_ffff) as i32
 }
 
+/// When the record that begins with `head` was stored, ms since 1970; `None` where it is
+/// not one of this physical offset, or `head` ends before the time.
+pub fn stored_at(head: &[u8], physical: i64) -> Option<i64> {
+    if head.len() < 48 || be_i64(head, 28) != physical {
+        return None;
+    }
+    let magic = be_i32(head, 4) as u32;
+    let v6 = be_i32(head, 36) & sys_flag::BORN_HOST_V6 != 0;
+    let at = if v6 { 68 } else { 56 };
+    let known = (magic == MAGIC_V1 || magic == MAGIC_V2) && head.len() >= at + 8;
+    known.then(|| be_i64(head, at))
+}
+
 /// What the sender and the broker decide about a record before it has its place.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {

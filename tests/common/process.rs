@@ -148,10 +148,15 @@ impl Config {
         server
     }
 
-    /// Starts it with its store in a folder that the caller owns.
-    pub fn start_in(mut self, store: &Path) -> Server {
+    /// The same with its store in another folder.
+    pub fn store_at(mut self, store: &Path) -> Config {
         self.store = Arc::new(StoreDir(store.to_owned()));
-        self.start()
+        self
+    }
+
+    /// Starts it with its store in a folder that the caller owns.
+    pub fn start_in(self, store: &Path) -> Server {
+        self.store_at(store).start()
     }
 
     /// Starts it where it must refuse to: its exit code, and what it said.

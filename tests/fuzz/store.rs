@@ -30,6 +30,7 @@ fn settings() -> StoreSettings {
         tail_bytes: 64 * 1024,
         cache_bytes: 0,
         ack: AckLevel::Written,
+        flush_after_write: false,
         flush_interval_ms: 10,
         after_crash: true,
         delays: DelayTable(vec![1000, 5000]),

@@ -10,37 +10,82 @@ pub const MESSAGE_TYPE: &str = "message.type";
 /// The value of [`MESSAGE_TYPE`] that stands for all types.
 pub const MIXED: &str = "MIXED";
 
+/// The attribute that says for how many hours messages of a topic are kept; 0 and below
+/// stand for `fileReservedTime`.
+pub const RESERVE_TIME: &str = "reserve.time";
+/// Most hours of [`RESERVE_TIME`].
+const RESERVE_HOURS_MAX: i64 = 1_000_000;
+
+/// Hours that messages of a topic with these attributes are kept; `None`: as all others.
+pub fn reserve_hours(attributes: &BTreeMap<String, String>) -> Option<u64> {
+    let hours = attributes.get(RESERVE_TIME)?.parse().ok()?;
+    (1..=RESERVE_HOURS_MAX as u64)
+        .contains(&hours)
+        .then_some(hours)
+}
+
+/// Values of an attribute.
+#[derive(Clone, Copy)]
+enum Values {
+    OneOf(&'static [&'static str]),
+    /// A number within both bounds.
+    Number(i64, i64),
+}
+
+impl Values {
+    fn allow(self, value: &str) -> bool {
+        match self {
+            Values::OneOf(values) => values.contains(&value),
+            Values::Number(min, max) => value.parse().is_ok_and(|n: i64| (min..=max).contains(&n)),
+        }
+    }
+}
+
+impl fmt::Display for Values {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Values::OneOf(values) => write!(f, "one of {values:?}"),
+            Values::Number(min, max) => write!(f, "a number from {min} to {max}"),
+        }
+    }
+}
+
 /// What an attribute may be.
 struct Attribute {
     name: &'static str,
-    values: &'static [&'static str],
+    values: Values,
     /// Whether it may change after the topic was made.
     changeable: bool,
 }
 
-/// RocketMQ also knows batch queues, compaction and a time to keep messages for;
-/// promising them without doing them would lose messages.
-const TOPIC_ATTRIBUTES: [Attribute; 3] = [
+/// RocketMQ also knows batch queues and compaction; promising them without doing them
+/// would lose messages.
+const TOPIC_ATTRIBUTES: [Attribute; 4] = [
     Attribute {
         name: "queue.type",
-        values: &["SimpleCQ"],
+        values: Values::OneOf(&["SimpleCQ"]),
         changeable: false,
     },
     Attribute {
         name: "cleanup.policy",
-        values: &["DELETE"],
+        values: Values::OneOf(&["DELETE"]),
         changeable: false,
     },
     Attribute {
         name: MESSAGE_TYPE,
-        values: &[
+        values: Values::OneOf(&[
             "UNSPECIFIED",
             "NORMAL",
             "FIFO",
             "DELAY",
             "TRANSACTION",
             MIXED,
-        ],
+        ]),
+        changeable: true,
+    },
+    Attribute {
+        name: RESERVE_TIME,
+        values: Values::Number(-1, RESERVE_HOURS_MAX),
         changeable: true,
     },
 ];
@@ -113,11 +158,11 @@ pub fn alter_topic(
             if after.remove(name).is_none() {
                 return refuse(format!("attribute {name:?} is not there to be removed"));
             }
-        } else if attribute.values.contains(&value.as_str()) {
+        } else if attribute.values.allow(value) {
             after.insert(name.to_owned(), value.clone());
         } else {
             return refuse(format!(
-                "attribute {name:?} cannot be {value:?}, only one of {:?}",
+                "attribute {name:?} cannot be {value:?}, only {}",
                 attribute.values
             ));
         }
@@ -156,6 +201,20 @@ mod tests {
     }
 
     #[test]
+    fn a_topic_may_have_a_time_of_its_own() {
+        let hours = |value: &str| {
+            let made = change(None, &format!("+reserve.time={value}")).unwrap();
+            let pairs = made.split(',').filter_map(|pair| pair.split_once('='));
+            reserve_hours(&pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).collect())
+        };
+        assert_eq!(
+            (hours("24"), hours("0"), hours("-1")),
+            (Some(24), None, None)
+        );
+        assert_eq!(reserve_hours(&BTreeMap::new()), None);
+    }
+
+    #[test]
     fn what_cannot_be_done_is_refused_by_name() {
         for (current, changes, what) in [
             (None, "message.type=FIFO", "neither"),
@@ -163,6 +222,8 @@ mod tests {
             (None, "+message.type=BLUE", "only one of"),
             (None, "+colour=blue", "not supported"),
             (None, "+queue.type=BatchCQ", "only one of"),
+            (None, "+reserve.time=-2", "only a number from -1 to"),
+            (None, "+reserve.time=1h", "only a number"),
             (None, "-message.type", "not there"),
             (None, "+message.type=FIFO,+message.type=DELAY", "twice"),
             (

@@ -150,6 +150,18 @@ impl OffsetTable {
             .collect()
     }
 
+    /// The groups that have committed an offset of a queue, and what.
+    pub fn committed<'a>(
+        &'a self,
+        topic: &'a str,
+        queue: i32,
+    ) -> impl Iterator<Item = (&'a str, i64)> {
+        self.groups.iter().filter_map(move |(group, topics)| {
+            let committed = topics.get(topic)?.get(&queue)?.committed?;
+            Some((&**group, committed))
+        })
+    }
+
     /// Forgets all offsets of a group.
     pub fn drop_group(&mut self, group: &str) {
         if let Some(topics) = self.groups.remove(group) {

@@ -3,6 +3,7 @@
 //!
 //! Source of the names: `AdminBrokerProcessor.prepareRuntimeInfo`, `StoreStatsService`.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
 use super::settings::ControlSettings;
@@ -15,6 +16,8 @@ pub const SAMPLE_MS: u64 = 10_000;
 const WINDOWS_MS: [u64; 3] = [10_000, 60_000, 600_000];
 /// Samples that the longest of them needs.
 const SAMPLES_MAX: usize = (WINDOWS_MS[2] / SAMPLE_MS) as usize + 1;
+/// Groups and topics that are listed with what they lost; the others are in the total.
+const PURGED_LISTED: usize = 100;
 const DAY_MS: u64 = 24 * 3_600_000;
 /// The bits of a physical offset that are the position in the log of one shard.
 const POSITION_MASK: i64 = (1 << 48) - 1;
@@ -28,6 +31,14 @@ pub struct Disk {
     pub total: u64,
     /// What may still be written, in bytes.
     pub free: u64,
+}
+
+impl Disk {
+    /// Percent in use, rounded up (`UtilAll.getDiskPartitionSpaceUsedPercent`).
+    pub fn used_percent(&self) -> u64 {
+        let used = u128::from(self.total.saturating_sub(self.free));
+        (used * 100).div_ceil(u128::from(self.total.max(1))) as u64
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -109,6 +120,7 @@ impl Runtime {
         self.broker(&mut table, settings, now_ms);
         self.traffic(&mut table, stores, now_ms);
         self.store(&mut table, stores);
+        purged(&mut table, stores);
         idle(&mut table);
         to_body(&KvTable { table })
     }
@@ -190,10 +202,29 @@ impl Runtime {
     }
 }
 
-type Table = BTreeMap<&'static str, String>;
+/// Messages that were deleted before a group had read them, since the start: of all
+/// groups, and of those who lost most. The names are RingMQ's own.
+fn purged(table: &mut Table, stores: &[StoreInfo]) {
+    let total: u64 = stores.iter().map(|store| store.purged_total).sum();
+    put(table, "purgedUnreadTotal", total);
+    let mut pairs = BTreeMap::new();
+    for (group, topic, count) in stores.iter().flat_map(|store| &store.purged) {
+        *pairs.entry((group, topic)).or_insert(0) += count;
+    }
+    let mut pairs: Vec<_> = pairs.into_iter().collect();
+    pairs.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
+    for ((group, topic), count) in pairs.into_iter().take(PURGED_LISTED) {
+        table.insert(
+            format!("purgedUnread@{topic}@{group}").into(),
+            count.to_string(),
+        );
+    }
+}
+
+type Table = BTreeMap<Cow<'static, str>, String>;
 
 fn put(table: &mut Table, name: &'static str, value: impl ToString) {
-    table.insert(name, value.to_string());
+    table.insert(name.into(), value.to_string());
 }
 
 /// Figures of what this broker has none of: queues before thread pools, a
@@ -232,9 +263,9 @@ fn idle(table: &mut Table) {
     ];
     for name in ZERO {
         let zero = if name.ends_with("Tps") { "0.0" } else { "0" };
-        table.insert(name, zero.to_owned());
+        table.insert(name.into(), zero.to_owned());
     }
-    table.insert("putMessageDistributeTime", String::new());
+    table.insert("putMessageDistributeTime".into(), String::new());
 }
 
 /// A number of bytes for people (`MixAll.humanReadableByteCount`).
@@ -343,6 +374,24 @@ mod tests {
         assert_eq!(table["msgPutTotalTodayMorning"], "150");
         assert_eq!(table["msgPutTotalTodayNow"], "1000");
         assert_eq!(table["msgGetTotalTodayNow"], "500");
+    }
+
+    #[test]
+    fn what_groups_lost_is_summed_over_shards() {
+        let lost = |group: &str, count| (group.to_owned(), "T".to_owned(), count);
+        let shard = |purged: Vec<_>| StoreInfo {
+            purged_total: 10,
+            purged,
+            ..StoreInfo::default()
+        };
+        let stores = [
+            shard(vec![lost("g", 3), lost("h", 1)]),
+            shard(vec![lost("g", 4)]),
+        ];
+        let table = read(&Runtime::default(), &stores, NOON);
+        assert_eq!(table["purgedUnreadTotal"], "20");
+        assert_eq!(table["purgedUnread@T@g"], "7");
+        assert_eq!(table["purgedUnread@T@h"], "1");
     }
 
     #[test]

@@ -86,7 +86,13 @@ impl Files for Disk {
                 .create(true)
                 .truncate(true)
                 .open(path)?;
-            allocate(&file, bytes as u64)?;
+            // A page of the map that finds no block later would end the process.
+            allocate_for_sure(&file, bytes).map_err(|error| {
+                io::Error::new(
+                    error.kind(),
+                    format!("{bytes} bytes cannot be reserved: {error}"),
+                )
+            })?;
             // SAFETY: the file was just made by us, is locked by the store's lock file
             // against other brokers, and is never cut while it is mapped.
             unsafe { MmapMut::map_mut(&file) }
@@ -208,16 +214,37 @@ impl StoreFile for DiskFile {
     }
 }
 
+/// Reserves the blocks of a new file, by writing to them where the file system cannot.
+fn allocate_for_sure(file: &File, bytes: usize) -> io::Result<()> {
+    const PIECE: usize = 1024 * 1024;
+    if reserve_blocks(file, bytes as u64)? {
+        return Ok(());
+    }
+    let zeros = vec![0; PIECE.min(bytes)];
+    for at in (0..bytes).step_by(PIECE) {
+        file.write_all_at(&zeros[..PIECE.min(bytes - at)], at as u64)?;
+    }
+    Ok(())
+}
+
 /// Sets a file's size and reserves its blocks where the file system can.
 fn allocate(file: &File, bytes: u64) -> io::Result<()> {
+    if reserve_blocks(file, bytes)? {
+        return Ok(());
+    }
+    file.set_len(bytes)
+}
+
+/// Sets a file's size and reserves its blocks; `false` where the file system cannot.
+fn reserve_blocks(file: &File, bytes: u64) -> io::Result<bool> {
     // SAFETY: a plain system call on a file descriptor that is open.
     let result = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes as libc::off_t) };
     if result == 0 {
-        return Ok(());
+        return Ok(true);
     }
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
-        Some(libc::EOPNOTSUPP | libc::ENOSYS) => file.set_len(bytes),
+        Some(libc::EOPNOTSUPP | libc::ENOSYS) => Ok(false),
         _ => Err(error),
     }
 }

@@ -65,15 +65,15 @@ fn harm_file(files: &dyn Files, path: &Path, dice: &mut Dice) {
     };
     match dice.below(3) {
         0 => files.remove_file(path).unwrap(),
-        1 if bytes.len() >= 2140 => {
+        1 if bytes.len() >= 2132 => {
             for _ in 0..4 {
-                let at = 2048 + dice.below(92) as usize;
+                let at = 2048 + dice.below(84) as usize;
                 bytes[at] ^= 1 << dice.below(8);
             }
             put(files, path, &bytes);
         }
         _ => {
-            bytes.truncate(dice.below(2140) as usize);
+            bytes.truncate(dice.below(2132) as usize);
             put(files, path, &bytes);
         }
     }
@@ -152,12 +152,12 @@ fn lose_power(place: &Place, marks: Marks, dice: &mut Dice) {
     change(place.dir.join("tail"), &mut |bytes| bytes[8] ^= 1);
     let mut synced = 0;
     change(place.dir.join("checkpoint"), &mut |bytes| {
-        if bytes.len() < 2140 {
+        if bytes.len() < 2132 {
             return; // cut before
         }
         bytes[2056] ^= 1;
-        let crc = crc32fast::hash(&bytes[2048..2136]);
-        bytes[2136..2140].copy_from_slice(&crc.to_be_bytes());
+        let crc = crc32fast::hash(&bytes[2048..2128]);
+        bytes[2128..2132].copy_from_slice(&crc.to_be_bytes());
         synced = u64::from_be_bytes(bytes[2080..2088].try_into().unwrap());
     });
     let segment = place.settings.segment_bytes;

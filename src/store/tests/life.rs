@@ -399,7 +399,7 @@ impl Life {
                     );
                     return Ok(false);
                 }
-                Err(NoRoom::Failed(_) | NoRoom::NoSegment(_)) if (self.excused)() => {
+                Err(NoRoom::Failed(_) | NoRoom::NoSpace(_)) if (self.excused)() => {
                     // A roll may have come before the refusal.
                     self.model.borrow_mut().written = self.marks().written;
                     return Ok(false);

@@ -50,6 +50,7 @@ fn settings(ack: AckLevel) -> StoreSettings {
         tail_bytes: TAIL_BYTES,
         cache_bytes: 0,
         ack,
+        flush_after_write: false,
         flush_interval_ms: 30,
         after_crash: true,
         delays: DelayTable(vec![1000, 5000, 10_000]),

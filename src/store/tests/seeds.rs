@@ -46,6 +46,7 @@ impl History {
         let mut place = Place::make(machine.files(), Path::new("/store"), shard, ack);
         place.settings.segment_bytes = SEGMENT_BYTES;
         place.settings.tail_bytes = TAIL_BYTES;
+        place.settings.flush_after_write = dice.below(2) == 0;
         let removals = dice.below(3) == 0;
         History {
             seed,
@@ -92,7 +93,7 @@ impl History {
                 max: 1 + dice.below(40) as usize,
             },
             11 | 12 => Op::Sleep(dice.below(60)),
-            13 => Op::Sleep(270),
+            13 => Op::Sleep([270, 270, 5300][dice.below(3) as usize]),
             14 if self.removals => Op::RemoveTopic {
                 queue: dice.below(4) as usize,
             },

@@ -3,6 +3,7 @@
 //! The bodies of `org.apache.rocketmq.remoting.protocol.body` and `.admin` of
 //! the same names.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -124,7 +125,7 @@ pub struct ConsumerIdList<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KvTable {
     /// The figures.
-    pub table: BTreeMap<&'static str, String>,
+    pub table: BTreeMap<Cow<'static, str>, String>,
 }
 
 /// The answer to QUERY_SUBSCRIPTION_BY_CONSUMER (`QuerySubscriptionResponseBody`).

@@ -1,10 +1,14 @@
 //! The command line.
 
+mod store;
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ringmq::config::{Role, Sources};
 use std::path::PathBuf;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
+
+pub use store::StoreCommand;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -16,7 +20,9 @@ Examples:
   ringmq broker -c broker.conf --set namesrvAddr=10.0.0.1:9876
       Apart from each other, with RocketMQ's own configuration file.
   ringmq server --set flushDiskType=SYNC_FLUSH --set autoCreateTopicEnable=false
-      Acknowledged messages survive a power loss; topics are made by hand.";
+      Acknowledged messages survive a power loss; topics are made by hand.
+  ringmq store check ./ringmq-data
+      Reads a whole store, while no broker uses it, and says what is wrong with it.";
 
 const SETTINGS: &str = "\
 Settings are those of RocketMQ's broker.conf and namesrv.properties, in the file of -c and with
@@ -54,6 +60,17 @@ pub enum Command {
     /// A nameserver alone.
     #[command(after_help = SETTINGS)]
     Nameserver(Run),
+    /// Checks or repairs a store while no broker uses it.
+    #[command(subcommand)]
+    Store(StoreCommand),
+}
+
+/// What is asked for: something that runs until it is stopped, or work on a store.
+pub enum Job {
+    /// What the process runs as, and with which options.
+    Run(Role, Run),
+    /// Work on a store.
+    Store(StoreCommand),
 }
 
 /// Options of everything that runs.
@@ -109,12 +126,13 @@ fn log_level(text: &str) -> Result<String, String> {
 }
 
 impl Command {
-    /// What the process runs as, and with which options.
-    pub fn into_parts(self) -> (Role, Run) {
+    /// What is asked for.
+    pub fn into_job(self) -> Job {
         match self {
-            Command::Server(run) => (Role::Server, run),
-            Command::Broker(run) => (Role::Broker, run),
-            Command::Nameserver(run) => (Role::Nameserver, run),
+            Command::Server(run) => Job::Run(Role::Server, run),
+            Command::Broker(run) => Job::Run(Role::Broker, run),
+            Command::Nameserver(run) => Job::Run(Role::Nameserver, run),
+            Command::Store(command) => Job::Store(command),
         }
     }
 }
@@ -138,7 +156,11 @@ mod tests {
     use clap::CommandFactory;
 
     fn parse(line: &str) -> Result<(Role, Run), clap::Error> {
-        Cli::try_parse_from(line.split(' ')).map(|cli| cli.command.into_parts())
+        let job = Cli::try_parse_from(line.split(' '))?.command.into_job();
+        let Job::Run(role, run) = job else {
+            panic!("{line}: nothing that runs");
+        };
+        Ok((role, run))
     }
 
     #[test]

@@ -1,0 +1,168 @@
+//! Work on a store while no broker uses it: a whole check, and repair.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::budgets::store_settings;
+use crate::config::Settings;
+use crate::probe::memory_bytes;
+use crate::shard::{allowed_cpus, spawn_executor};
+use crate::store::{
+    LogCheck, RecoveryReport, ShardId, StoreHandle, StoreLayout, StoreLock, check_log, cut_log,
+    forget_queues, run_background,
+};
+use crate::wire::body::json;
+
+/// Why the work could not be done.
+#[derive(Debug)]
+pub struct OfflineError(String);
+
+impl fmt::Display for OfflineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for OfflineError {}
+
+fn failed(error: impl fmt::Display) -> OfflineError {
+    OfflineError(error.to_string())
+}
+
+/// What a check found.
+#[derive(Debug)]
+pub struct StoreCheck {
+    /// Each log; the number of the shard is its place.
+    pub logs: Vec<Result<LogCheck, String>>,
+    /// Files of `config/` that cannot be read, and why.
+    pub config_faults: Vec<(PathBuf, String)>,
+    /// The last broker on the store did not stop cleanly.
+    pub after_crash: bool,
+}
+
+impl StoreCheck {
+    /// Whether a start serves every message, with nothing made anew.
+    pub fn is_sound(&self) -> bool {
+        let sound = |log: &Result<LogCheck, String>| log.as_ref().is_ok_and(LogCheck::is_sound);
+        self.logs.iter().all(sound) && self.config_faults.is_empty()
+    }
+}
+
+/// A store that is there and locked.
+fn lock(settings: &Settings) -> Result<(StoreLayout, StoreLock, u16), OfflineError> {
+    let layout = StoreLayout::new(&settings.store_path_root_dir);
+    let logs = layout.logs().map_err(failed)?;
+    if logs == 0 {
+        return Err(OfflineError(format!(
+            "{}: no store: there is no folder `commitlog` in it",
+            layout.root().display()
+        )));
+    }
+    let lock = StoreLock::acquire(layout.root()).map_err(failed)?;
+    Ok((layout, lock, logs))
+}
+
+/// Reads a whole store and changes nothing in it.
+///
+/// # Errors
+/// [`OfflineError`]: there is no store, or a broker uses it.
+pub fn check(settings: &Settings) -> Result<StoreCheck, OfflineError> {
+    let (layout, _lock, logs) = lock(settings)?;
+    let after_crash = layout.abort_file().exists();
+    let store = store_settings(settings, memory_bytes(), logs, after_crash, false);
+    let one = |log| {
+        let shard = ShardId(log);
+        check_log(&layout.shard_dir(shard), shard, &store).map_err(|error| error.to_string())
+    };
+    Ok(StoreCheck {
+        logs: (0..logs).map(one).collect(),
+        config_faults: config_faults(&layout),
+        after_crash,
+    })
+}
+
+fn config_faults(layout: &StoreLayout) -> Vec<(PathBuf, String)> {
+    let dir = layout.config_file("");
+    let names = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = names.map(|entry| entry.path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|end| end == "json"));
+    paths.sort();
+    let fault = |path: PathBuf| {
+        let text = match std::fs::read(&path) {
+            Err(error) => error.to_string(),
+            Ok(bytes) => json::parse::<serde_json::Value>(&bytes).err()?.to_string(),
+        };
+        Some((path, text))
+    };
+    paths.into_iter().filter_map(fault).collect()
+}
+
+/// What a repair did to one log.
+#[derive(Debug)]
+pub struct LogRepair {
+    /// Position that the log was cut at.
+    pub cut_at: Option<u64>,
+    /// What the new start found.
+    pub report: RecoveryReport,
+}
+
+/// Makes all queue files anew from the log. With `cut`, a damaged log is ended in
+/// front of the damage first; what lies behind is kept beside it.
+///
+/// # Errors
+/// [`OfflineError`]: there is no store, a broker uses it, or a log is damaged and is
+/// not to be cut.
+pub fn repair(settings: &Settings, cut: bool) -> Result<Vec<LogRepair>, OfflineError> {
+    let (layout, _lock, logs) = lock(settings)?;
+    let mut repairs = Vec::new();
+    for shard in (0..logs).map(ShardId) {
+        let dir = layout.shard_dir(shard);
+        repairs.push(repair_log(settings, &dir, shard, cut)?);
+    }
+    match std::fs::remove_file(layout.abort_file()) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(error)),
+        _ => Ok(repairs),
+    }
+}
+
+fn repair_log(
+    settings: &Settings,
+    dir: &Path,
+    shard: ShardId,
+    cut: bool,
+) -> Result<LogRepair, OfflineError> {
+    let store = store_settings(settings, memory_bytes(), 1, true, false);
+    let mut cut_at = None;
+    let check = check_log(dir, shard, &store);
+    if !check.as_ref().is_ok_and(|check| check.fault.is_none()) {
+        if !cut {
+            return Err(match check {
+                Err(error) => failed(error),
+                Ok(check) => OfflineError(format!(
+                    "log {shard} is damaged: {}; --cut ends it there",
+                    check
+                        .fault
+                        .map(|fault| fault.to_string())
+                        .unwrap_or_default()
+                )),
+            });
+        }
+        cut_at = Some(cut_log(dir, shard, &store).map_err(failed)?);
+    }
+    forget_queues(dir).map_err(failed)?;
+    let cpu = *allowed_cpus().map_err(failed)?.first().unwrap_or(&0);
+    let dir = dir.to_owned();
+    let work = move || async move {
+        let opened = StoreHandle::open(&dir, shard, store);
+        let (handle, report) = opened.map_err(|error| error.to_string())?;
+        run_background(&handle).await;
+        handle.close().await.map_err(|error| error.to_string())?;
+        Ok::<_, String>(report)
+    };
+    let report = spawn_executor("repair", cpu, work)
+        .map_err(OfflineError)?
+        .join()
+        .map_err(failed)?
+        .map_err(OfflineError)?;
+    Ok(LogRepair { cut_at, report })
+}

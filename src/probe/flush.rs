@@ -1,0 +1,104 @@
+//! How the store's device keeps a write: what a promise costs in each of the two ways.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use memmap2::MmapMut;
+
+/// Bytes of one write: what a small message costs.
+const WRITE_BYTES: usize = 4096;
+
+/// Writes measured in each way.
+const WRITES: u64 = 32;
+
+/// Median time until the device has promised a small write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlushCost {
+    /// By a write that completes when its bytes are kept (O_DSYNC; FUA where the
+    /// device has it).
+    pub write_through: Duration,
+    /// By a write and a flush of the device's cache (fdatasync).
+    pub write_and_flush: Duration,
+}
+
+impl FlushCost {
+    /// Whether a flush of its own is the better way: by a fifth, as it takes the
+    /// loop one more round.
+    pub fn prefers_flush(&self) -> bool {
+        self.write_and_flush * 5 < self.write_through * 4
+    }
+}
+
+/// Measures on a file in `dir`, which is removed again. Takes some milliseconds on a
+/// device that is fit for SYNC_FLUSH.
+///
+/// # Errors
+/// Those of the file system.
+pub fn flush_cost(dir: &Path) -> io::Result<FlushCost> {
+    let path = dir.join("flush-probe.tmp");
+    let measured = measure(&path, true).or_else(|error| match error.raw_os_error() {
+        // The file system has no direct I/O.
+        Some(libc::EINVAL) => measure(&path, false),
+        _ => Err(error),
+    });
+    let _ = std::fs::remove_file(&path);
+    measured
+}
+
+fn measure(path: &Path, direct: bool) -> io::Result<FlushCost> {
+    // A mapping begins at a page, as direct I/O wants it.
+    let buffer = MmapMut::map_anon(WRITE_BYTES)?;
+    let run = |flags: i32, flush: bool| -> io::Result<Duration> {
+        let direct = if direct { libc::O_DIRECT } else { 0 };
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .custom_flags(flags | direct)
+            .open(path)?;
+        file.set_len(WRITES * WRITE_BYTES as u64)?;
+        file.sync_all()?;
+        let mut times = Vec::new();
+        for n in 0..WRITES {
+            let began = Instant::now();
+            file.write_all_at(&buffer, n * WRITE_BYTES as u64)?;
+            if flush {
+                file.sync_data()?;
+            }
+            times.push(began.elapsed());
+        }
+        times.sort_unstable();
+        Ok(times[times.len() / 2])
+    };
+    Ok(FlushCost {
+        write_through: run(libc::O_DSYNC, false)?,
+        write_and_flush: run(0, true)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_are_measured_and_nothing_is_left() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let cost = flush_cost(dir.path()).expect("a device");
+        assert!(cost.write_through > Duration::ZERO && cost.write_and_flush > Duration::ZERO);
+        assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 0);
+        assert!(flush_cost(&dir.path().join("none")).is_err());
+    }
+
+    #[test]
+    fn a_flush_of_its_own_must_be_better_by_a_fifth() {
+        let cost = |through, flush| FlushCost {
+            write_through: Duration::from_micros(through),
+            write_and_flush: Duration::from_micros(flush),
+        };
+        assert!(!cost(100, 80).prefers_flush());
+        assert!(cost(100, 79).prefers_flush());
+    }
+}
