@@ -6,6 +6,7 @@
 //! in a `.seeds` file beside its source and runs first from then on; a failing seed of
 //! the machine is printed and replays exactly with `RINGMQ_SEED`.
 
+mod another;
 mod damage;
 mod directed;
 mod history;
