@@ -1,7 +1,7 @@
 //! A shard's store as its shard holds it, and what it loads for readers.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use super::consume_queue::{Entry, QueueIndex};
 use super::edge::{Edge, Files, LogFile, LogMode, Patience, Ring};
 use super::flush::flush_log;
 use super::index::{IndexFiles, IndexSlot, run_index};
-use super::queue_files;
+use super::queue_files::{self, Touched};
 use super::queue_writer::write_queues;
 use super::retention::Retention;
 use super::shard_store::{Missing, ShardStore, StoreSettings};
@@ -54,7 +54,7 @@ pub(super) struct Shared {
     /// Blocks that are being read.
     loading: RefCell<HashMap<u64, Rc<LocalEvent>>>,
     /// Queue files written since the last sync.
-    pub touched: RefCell<BTreeSet<PathBuf>>,
+    pub touched: RefCell<Touched>,
     /// The index; `None`: keys are not indexed.
     pub index: Option<IndexSlot>,
 }

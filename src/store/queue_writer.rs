@@ -1,8 +1,7 @@
 //! Entries to queue files, and the checkpoint that vouches for them.
 
-use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 
 use super::checkpoint::{Checkpoint, Stored};
@@ -10,7 +9,7 @@ use super::consume_queue::ENTRY_BYTES;
 use super::edge::Files;
 use super::handle::Shared;
 use super::index;
-use super::queue_files::{self, WriteJob};
+use super::queue_files::{self, Touched, WriteJob};
 use super::shard_store::StoreSettings;
 use super::spare;
 
@@ -67,7 +66,7 @@ async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) {
                 let mut buffer = Vec::new();
                 if let (Some(index), Some(keys)) = (&mut index, keys) {
                     buffer = index.run(&*files, keys);
-                    touched.extend(index.take_touched());
+                    touched.add_files(index.take_touched());
                     checkpoint.written.index = index.mark();
                 }
                 let mut outcome = write_jobs(&*files, &jobs, &settings, &mut touched);
@@ -96,7 +95,7 @@ async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) {
             slot.give_back(index);
             index::reuse(shared, buffer);
         }
-        shared.touched.borrow_mut().extend(touched);
+        shared.touched.borrow_mut().join(touched);
         if whole && shared.unpromised.get().is_none() {
             shared.unpromised.set(Some(vouched));
         }
@@ -139,7 +138,7 @@ fn write_jobs(
     files: &dyn Files,
     jobs: &[WriteJob],
     settings: &StoreSettings,
-    touched: &mut BTreeSet<PathBuf>,
+    touched: &mut Touched,
 ) -> Outcome {
     let mut outcome = Outcome {
         done: Vec::with_capacity(jobs.len()),
@@ -165,7 +164,7 @@ fn save_checkpoint(
     dir: &Path,
     mut checkpoint: Checkpoint,
     sync: bool,
-    touched: &mut BTreeSet<PathBuf>,
+    touched: &mut Touched,
 ) -> io::Result<u64> {
     let path = dir.join("checkpoint");
     let boot = files.boot_id()?;
@@ -173,7 +172,6 @@ fn save_checkpoint(
     let before = Stored::load(files, &path)?.synced();
     if sync {
         queue_files::sync(files, dir, touched)?;
-        touched.clear();
         if before.position > checkpoint.synced.position {
             checkpoint.synced = before;
         }

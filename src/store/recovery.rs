@@ -11,7 +11,6 @@
 //! The work is bounded by what was written since the last checkpoint. It runs
 //! before the shard serves and waits for the disk.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,7 +22,7 @@ use super::consume_queue::{ENTRY_BYTES, Entry, Queues};
 use super::edge::Files;
 use super::index::IndexStart;
 use super::layout::{commit_log_dir, consume_queue_root};
-use super::queue_files;
+use super::queue_files::{self, Touched};
 use super::queue_scan::{self, Found};
 use super::scan::{LogEnd, Scan};
 use super::segments::{self, Segments};
@@ -97,7 +96,7 @@ pub struct Opened {
     pub report: RecoveryReport,
     pub message_timestamp: i64,
     /// Queue files written and not synced.
-    pub touched: BTreeSet<PathBuf>,
+    pub touched: Touched,
     /// Position up to which the checkpoint on the device vouches for queue files.
     pub synced: u64,
     /// From where the index goes on.
@@ -148,7 +147,7 @@ pub fn open(
             false => u64::MAX,
         },
         message_timestamp: 0,
-        touched: BTreeSet::new(),
+        touched: Touched::after_crash(settings.after_crash),
     };
     let end = scan.run(&segments, from)?;
     let (message_timestamp, touched) = (scan.message_timestamp, scan.touched);

@@ -10,7 +10,9 @@ use glommio::{LocalExecutorBuilder, Placement};
 use super::model::{Model, QUEUES, Spec, Stored};
 use super::{Dice, Place, keys};
 use crate::store::edge::{Edge, Ring};
-use crate::store::{AckLevel, Entry, Fetch, NoRoom, RecoveryReport, StoreHandle, run_background};
+use crate::store::{
+    AckLevel, Demand, Entry, Fetch, NoRoom, RecoveryReport, StoreHandle, run_background,
+};
 
 /// Longest time that anything may take before the store counts as stuck.
 const STUCK: Duration = Duration::from_secs(10);
@@ -48,6 +50,8 @@ pub enum Op {
     RemoveTopic { queue: usize },
     /// The disk is full, messages are sent, and there is space again.
     FillDisk { queue: usize },
+    /// The oldest segments are deleted, so many of them.
+    Delete { segments: u64 },
 }
 
 /// How a life ends.
@@ -226,7 +230,7 @@ impl Life {
     /// is what the log says.
     pub fn compare_after_open(&self, floor: u64, report: &RecoveryReport) -> Checked {
         let end = self.marks().written;
-        let model = &mut *self.model.borrow_mut();
+        let mut model = self.model.borrow_mut();
         ensure!(
             end >= floor && end <= model.written,
             "the log ends at {end}, not within {floor}..={}; {report:?}",
@@ -267,7 +271,8 @@ impl Life {
             );
             entries.removed = false;
         }
-        Ok(())
+        drop(model);
+        self.check_starts()
     }
 
     /// The order of the watermarks; none ever goes back.
@@ -327,6 +332,7 @@ impl Life {
                 self.model.borrow_mut().remove_topic(topic);
                 self.store.remove_topic(topic).await;
             }
+            Op::Delete { segments } => self.delete(*segments).await?,
             Op::FillDisk { queue } => {
                 (self.fill)(true);
                 for _ in 0..40 {
@@ -348,6 +354,58 @@ impl Life {
             }
         }
         self.check_marks()
+    }
+
+    /// Deletes segments; every queue then begins with its first message that is left.
+    async fn delete(&self, segments: u64) -> Checked {
+        let bytes = segments * self.place.settings.segment_bytes;
+        let min = self.store.with(|store| store.log().min());
+        // Whatever becomes of it, more than that is not gone.
+        {
+            let model = &mut *self.model.borrow_mut();
+            model.deleted = model.deleted.max(min + bytes);
+            model.begins_at(min + bytes);
+        }
+        let demand = Demand {
+            bytes,
+            ..Demand::default()
+        };
+        let deleted = self.store.delete_segments(&demand).await;
+        let swept = self.store.sweep_queues(|_| ()).await;
+        if (self.excused)() || (self.dead)() {
+            return Ok(());
+        }
+        deleted.map_err(|error| format!("delete: {error}"))?;
+        swept.map_err(|error| format!("sweep: {error}"))?;
+        self.check_starts()
+    }
+
+    /// Every queue begins with its first message that the log has.
+    fn check_starts(&self) -> Checked {
+        let model = self.model.borrow();
+        if model.removals {
+            return Ok(());
+        }
+        let log_min = self.store.with(|store| store.log().min());
+        ensure!(
+            log_min <= model.deleted,
+            "the log begins at {log_min}, segments were deleted up to {}",
+            model.deleted
+        );
+        for (queue, (topic, id)) in QUEUES.iter().enumerate() {
+            let indexes = &model.queues[queue].log_index;
+            let gone = |index: &&usize| model.log[**index].position < log_min;
+            let first = indexes.iter().take_while(gone).count() as u64;
+            let min = self.store.with(|store| {
+                let index = store.find_queue(topic, *id)?;
+                Some(store.queue(index).min)
+            });
+            ensure!(
+                min.is_none_or(|min| min == first),
+                "{topic} {id}: begins at {min:?}, its first message is {first}"
+            );
+        }
+        Ok(())
     }
 
     /// The next step of the store, or a little time.
@@ -531,6 +589,7 @@ impl Life {
             return Ok(0);
         };
         let began = self.edge.now();
+        let from = from.max(self.store.with(|store| store.queue(index).min));
         let mut entries: Vec<Entry> = Vec::new();
         loop {
             let watermark = self.marks();
@@ -554,6 +613,9 @@ impl Life {
                     if loaded.is_err() && ((self.excused)() || (self.dead)()) {
                         return Ok(0);
                     }
+                    if self.store.with(|store| store.queue(index).min) > from {
+                        return Ok(0); // deleted meanwhile
+                    }
                     loaded.map_err(|error| format!("{topic} {id}: load {missing:?}: {error}"))?;
                 }
             }
@@ -572,6 +634,9 @@ impl Life {
                         let loaded = self.store.load(missing).await;
                         if loaded.is_err() && ((self.excused)() || (self.dead)()) {
                             return Ok(0);
+                        }
+                        if self.is_deleted(entry) {
+                            break false;
                         }
                         loaded
                             .map_err(|error| format!("{topic} {id}: load {missing:?}: {error}"))?;
@@ -596,6 +661,9 @@ impl Life {
             if optional && (entry.physical, entry.size) == (0, i32::MAX) {
                 continue;
             }
+            if !found && self.is_deleted(entry) {
+                continue;
+            }
             ensure!(
                 *entry == expected,
                 "{topic} {id}: offset {offset}: {entry:?} is not {expected:?}"
@@ -610,6 +678,12 @@ impl Life {
             );
         }
         Ok(entries.len() as u64)
+    }
+
+    /// Whether an entry points in front of the log.
+    fn is_deleted(&self, entry: &Entry) -> bool {
+        let min = self.store.with(|store| store.log().min());
+        entry.physical < self.place.physical(min)
     }
 
     /// Readers see exactly what the watermark has passed.

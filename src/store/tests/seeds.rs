@@ -32,6 +32,8 @@ struct History {
     place: Place,
     model: Model,
     floor: Floor,
+    /// Segments are deleted: keys in front of them may be found or not.
+    deletions: bool,
     /// Topics are removed, so that power is never lost: a removed topic may come back then.
     removals: bool,
     loud: bool,
@@ -51,6 +53,10 @@ impl History {
         }
         place.settings.flush_after_write = dice.below(2) == 0;
         let removals = dice.below(3) == 0;
+        let deletions = dice.below(3) == 0;
+        if deletions {
+            place.settings.index = None;
+        }
         History {
             seed,
             dice,
@@ -58,6 +64,7 @@ impl History {
             place,
             model: Model::default(),
             floor: Floor::default(),
+            deletions,
             removals,
             loud,
         }
@@ -78,8 +85,11 @@ impl History {
             2 | 3 => dice.below(9000) as usize,
             _ => dice.below(700) as usize,
         };
-        match dice.below(17) {
+        match dice.below(18) {
             16 => Op::FillDisk { queue },
+            17 if self.deletions => Op::Delete {
+                segments: 1 + dice.below(3),
+            },
             0..=5 => {
                 let count = 1 + dice.below(4);
                 let bodies = (0..count).map(|_| body(dice)).collect();
@@ -215,10 +225,12 @@ impl History {
 
     /// Files are damaged while no process runs.
     fn harm(&mut self, marks: Marks) {
+        // Where a queue's messages are all deleted its file alone knows what comes next.
+        let queues = !self.deletions;
         let damage = match self.dice.below(14) {
             0 => Damage::Checkpoint,
-            1 => Damage::QueueFiles,
-            2 => Damage::QueueFilesAndCheckpoint,
+            1 if queues => Damage::QueueFiles,
+            2 if queues => Damage::QueueFilesAndCheckpoint,
             3 => Damage::Tail,
             4 => Damage::Index,
             5 => Damage::IndexAndCheckpoint,

@@ -417,6 +417,18 @@ impl Machine {
         self.finish_sync(inode, mark)
     }
 
+    /// Everything is synced, as by `syncfs`.
+    pub fn sync_all(&self) -> io::Result<()> {
+        let count = self.lock().inodes.len();
+        for inode in 0..count {
+            self.sync(inode)?;
+        }
+        let state = &mut *self.lock();
+        state.step(Path::new("sync all"), 19)?;
+        state.promise_names();
+        Ok(())
+    }
+
     /// What a sync that begins now is to promise.
     pub fn begin_sync(&self, inode: usize) -> io::Result<SyncMark> {
         let state = &mut *self.lock();
