@@ -16,6 +16,7 @@ mod log;
 mod machine;
 mod model;
 mod raw;
+mod reading;
 mod seeds;
 
 use std::sync::Arc;
