@@ -59,6 +59,8 @@ fn settings(ack: AckLevel) -> StoreSettings {
         cache_bytes: 0,
         ack,
         flush_after_write: false,
+        flush_bytes_max: 1 << 20,
+        rebuild_queues: false,
         flush_interval_ms: 30,
         after_crash: true,
         delays: DelayTable(vec![1000, 5000, 10_000]),

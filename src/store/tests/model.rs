@@ -283,6 +283,12 @@ impl Model {
         }
     }
 
+    /// End of the last record that lies in front of `position` as a whole.
+    pub fn whole(&self, position: u64) -> u64 {
+        let ends = self.log.iter().rev().map(Stored::end);
+        ends.into_iter().find(|&end| end <= position).unwrap_or(0)
+    }
+
     /// The log begins at `min` now: entries of messages in front of it need not be there.
     pub fn begins_at(&mut self, min: u64) {
         for queue in &mut self.queues {

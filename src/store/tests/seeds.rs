@@ -52,6 +52,7 @@ impl History {
             place.settings.index = None;
         }
         place.settings.flush_after_write = dice.below(2) == 0;
+        place.settings.flush_bytes_max = [8192, 20_480, 1 << 20][dice.below(3) as usize];
         let removals = dice.below(3) == 0;
         let deletions = dice.below(3) == 0;
         if deletions {
@@ -188,7 +189,7 @@ impl History {
                     self.machine.end(Cut::Kill);
                     self.floor = Floor {
                         kill: marks.written,
-                        power: marks.durable,
+                        power: self.model.whole(marks.durable),
                     };
                     // Entries that could not be written are made anew at the next start.
                     if self.machine.injected() == before {
@@ -212,7 +213,7 @@ impl History {
         if let Some(marks) = marks {
             self.floor = Floor {
                 kill: self.model.written,
-                power: marks.durable,
+                power: self.model.whole(marks.durable),
             };
         }
         if cut == Cut::Power {

@@ -64,8 +64,20 @@ fn apply(names: &mut BTreeMap<PathBuf, Node>, naming: &Naming) {
         }
         Naming::RemoveTree(dir) => names.retain(|path, _| !path.starts_with(dir)),
         Naming::Rename(from, to) => {
-            if let Some(node) = names.remove(from) {
-                names.insert(to.clone(), node);
+            let moved: Vec<_> = names
+                .iter()
+                .filter(|(path, _)| path.starts_with(from))
+                .map(|(path, node)| (path.clone(), *node))
+                .collect();
+            for (path, node) in moved {
+                names.remove(&path);
+                let inner = path.strip_prefix(from).unwrap();
+                let to = if inner.as_os_str().is_empty() {
+                    to.clone()
+                } else {
+                    to.join(inner)
+                };
+                names.insert(to, node);
             }
         }
     }
