@@ -8,8 +8,8 @@ use crate::config::Settings;
 use crate::probe::memory_bytes;
 use crate::shard::{allowed_cpus, spawn_executor};
 use crate::store::{
-    LogCheck, RecoveryReport, ShardId, StoreHandle, StoreLayout, StoreLock, check_log, cut_log,
-    forget_queues, run_background,
+    LogCheck, RecoveryReport, ShardId, StoreHandle, StoreLayout, StoreLock, adopt_tail, check_log,
+    cut_log, run_background,
 };
 use crate::wire::body::json;
 
@@ -131,7 +131,9 @@ fn repair_log(
     shard: ShardId,
     cut: bool,
 ) -> Result<LogRepair, OfflineError> {
-    let store = store_settings(settings, memory_bytes(), 1, true, false);
+    let mut store = store_settings(settings, memory_bytes(), 1, true, false);
+    store.rebuild_queues = true;
+    adopt_tail(dir, shard, &store).map_err(failed)?;
     let mut cut_at = None;
     let check = check_log(dir, shard, &store);
     if !check.as_ref().is_ok_and(|check| check.fault.is_none()) {
@@ -149,7 +151,6 @@ fn repair_log(
         }
         cut_at = Some(cut_log(dir, shard, &store).map_err(failed)?);
     }
-    forget_queues(dir).map_err(failed)?;
     let cpu = *allowed_cpus().map_err(failed)?.first().unwrap_or(&0);
     let dir = dir.to_owned();
     let work = move || async move {

@@ -13,7 +13,9 @@ use super::checkpoint::Stored;
 use super::consume_queue::{ENTRY_BYTES, Entry};
 use super::dispatch::{DelayTable, is_queued, tags_code};
 use super::edge::{Disk, Files, Patience};
-use super::segments::{Found, Segments};
+use super::layout::commit_log_dir;
+use super::recovery::{RecoveryReport, take_over_tail};
+use super::segments::{Found, Segments, free_name};
 use super::shard_store::StoreSettings;
 use super::tail::Tail;
 use super::{OpenError, ShardId, queue_files, queue_scan};
@@ -107,7 +109,15 @@ pub fn check_log(
     let tail = Tail::left(files, &dir.join("tail"), shard.0)?;
     let stored = Stored::load(files, &dir.join("checkpoint"))?;
     let promised = stored.durable().max(tail.durable).min(segments.end());
-    check.in_tail = tail.survivor.map_or(0, |left| left.bytes.len() as u64);
+    // The next start goes on with the tail file where it is this log's.
+    let mut goes_on = None;
+    if let Some(left) = tail.survivor.filter(|left| segments.contains(left.start)) {
+        let before = left.start.saturating_sub(left.before.len() as u64);
+        if segments.holds(before, &left.before)? {
+            check.in_tail = left.bytes.len() as u64;
+            goes_on = Some(left.start);
+        }
+    }
     let mut queues = QueueChecks::open(files, dir, settings)?;
     check.other_size = queues.other_size;
     check.queues = queues.queues.len();
@@ -118,7 +128,13 @@ pub fn check_log(
     check.end = end.position;
     queues.finish(&mut check);
     let behind = messages_behind(&segments, end.position)?;
+    let from_tail = match goes_on {
+        Some(start) => end.position >= start || segments.is_half_promised(end.position, start)?,
+        None => false,
+    };
+    let half = end.position < promised && segments.is_half_promised(end.position, promised)?;
     let reason = match end.fault {
+        _ if from_tail || half => None,
         Some(reason) => Some(reason),
         None if end.position < promised => Some(format!(
             "nothing was written here, but the device had promised the log up to byte {promised}"
@@ -190,25 +206,42 @@ fn messages_behind(segments: &Segments<'_>, end: u64) -> io::Result<u64> {
     Ok(count)
 }
 
-/// Ends a log in front of its first damaged byte. What lies behind is kept: a copy of
-/// the rest of the segment as `damaged-<position>`, later segments and the tail file in
-/// the folder `damaged`. Returns where the log ends now.
+/// Writes to the segments what the tail file of a killed process proves to be in the
+/// log, as the next start does.
 ///
 /// # Errors
-/// [`OpenError`]; some of it may have been done.
+/// [`OpenError`].
+pub fn adopt_tail(dir: &Path, shard: ShardId, settings: &StoreSettings) -> Result<(), OpenError> {
+    let mut segments = Segments::list(&Disk, dir, shard, settings.segment_bytes)?;
+    segments.complete()?;
+    take_over_tail(&mut segments, dir, shard, &mut RecoveryReport::default())?;
+    Ok(())
+}
+
+/// Ends a log in front of its first damaged byte. What lies behind is kept: a copy of
+/// the rest of the segment as `damaged-<position>`, later segments and the tail file in
+/// a folder `damaged`; nothing of an earlier cut is replaced. Returns where the log
+/// ends now. To be called after [`adopt_tail`].
+///
+/// # Errors
+/// [`OpenError`]; some of it may have been done, and is not lost by doing it again.
 pub fn cut_log(dir: &Path, shard: ShardId, settings: &StoreSettings) -> Result<u64, OpenError> {
     let files: &dyn Files = &Disk;
     let segments = Segments::list(files, dir, shard, settings.segment_bytes)?;
     let end = walk(&segments, segments.min(), &mut |_| Ok(()))?.position;
     let base = segments.base(end);
-    let aside = dir.join("damaged");
-    files.create_dir_all(&aside)?;
     if end < segments.end() {
         segments.set_aside(end)?;
     }
+    let aside = free_name(files, &dir.join("damaged"))?;
+    files.create_dir_all(&aside)?;
     let later = segments.positions().iter().filter(|&&p| p > base);
     let mut away: Vec<PathBuf> = later.map(|&position| segments.path(position)).collect();
+    // The newest first: a log without a hole is left whenever this is stopped.
+    away.reverse();
+    // These speak of what is cut.
     away.push(dir.join("tail"));
+    away.push(dir.join("checkpoint"));
     for path in away {
         let name = path.file_name().unwrap_or_default();
         match files.rename(&path, &aside.join(name)) {
@@ -216,23 +249,11 @@ pub fn cut_log(dir: &Path, shard: ShardId, settings: &StoreSettings) -> Result<u
             _ => {}
         }
     }
-    segments.truncate(end)?;
-    forget_queues(dir)?;
-    Ok(end)
-}
-
-/// Removes queue files and checkpoint: the next start makes them anew from the log.
-///
-/// # Errors
-/// Those of the file system.
-pub fn forget_queues(dir: &Path) -> io::Result<()> {
-    let files: &dyn Files = &Disk;
-    match files.remove_file(&dir.join("checkpoint")) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+    for changed in [&aside, &commit_log_dir(dir), dir] {
+        files.sync_dir(changed)?;
     }
-    queue_files::remove_all(files, dir)?;
-    files.sync_dir(dir)
+    segments.truncate(end)?;
+    Ok(end)
 }
 
 /// Queue files, held against the log as it is read.
@@ -265,7 +286,7 @@ impl<'a> QueueChecks<'a> {
         settings: &'a StoreSettings,
     ) -> io::Result<QueueChecks<'a>> {
         let file_bytes = settings.queue_file_bytes;
-        let found = queue_scan::scan(files, dir, file_bytes)?;
+        let found = queue_scan::scan(files, dir, file_bytes, false)?;
         let other_size = found.is_none();
         let queues = found.unwrap_or_default().into_iter().map(|found| {
             let check = QueueCheck {

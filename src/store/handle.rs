@@ -169,7 +169,11 @@ impl StoreHandle {
 
     async fn load_entries(&self, queue: QueueIndex, first: u64) -> io::Result<()> {
         let shared = &self.shared;
-        let (dir, file_bytes, count) = shared.state.borrow().chunk_source(&shared.dir, queue);
+        let (dir, file_bytes, count) =
+            shared
+                .state
+                .borrow()
+                .chunk_source(&shared.dir, queue, first);
         let read = move |files: &dyn Files, dir: &Path, patience| {
             queue_files::read(files, dir, file_bytes, first, count, patience)
         };
@@ -297,7 +301,9 @@ impl StoreHandle {
             }
         }
         // A restart that read the log from before the removal would bring the topic back.
-        write_queues(&self.shared, true).await;
+        if let Err(error) = write_queues(&self.shared, true).await {
+            tracing::warn!(topic, %error, "a restart may bring the removed topic back");
+        }
     }
 
     /// Writes everything, makes it durable and records that: a store closed like
@@ -324,8 +330,7 @@ impl StoreHandle {
             }
             shared.progress.wait().await;
         }
-        write_queues(shared, true).await;
-        Ok(())
+        write_queues(shared, true).await
     }
 }
 
@@ -345,7 +350,8 @@ pub async fn run_background(handle: &StoreHandle) {
             shared.edge.sleep(QUEUE_WRITE_INTERVAL).await;
             round += 1;
             if !shared.closing.get() {
-                write_queues(&shared, round % ROUNDS_PER_SYNC == 0).await;
+                // Told of where it happens, and tried again.
+                let _ = write_queues(&shared, round % ROUNDS_PER_SYNC == 0).await;
                 shared.state.borrow_mut().cool_queues();
             }
         }

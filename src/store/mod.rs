@@ -45,7 +45,7 @@ mod tail;
 #[cfg(test)]
 mod tests;
 
-pub use check::{Fault, LogCheck, check_log, cut_log, forget_queues};
+pub use check::{Fault, LogCheck, adopt_tail, check_log, cut_log};
 pub use commit_log::NoRoom;
 pub use consume_queue::{Entry, QueueIndex};
 pub use dispatch::{DelayTable, delay_level, has_key, key_hash};

@@ -41,6 +41,10 @@ pub struct Touched {
     dirs: BTreeSet<PathBuf>,
     /// What a killed process wrote is not known by name.
     unknown: bool,
+    /// Why a sync failed. What the kernel could not write it forgets, and the next sync
+    /// knows nothing of it: nothing is vouched for any more, until a start makes good
+    /// from the last checkpoint.
+    failed: Option<String>,
 }
 
 impl Touched {
@@ -62,6 +66,20 @@ impl Touched {
         self.files.extend(other.files);
         self.dirs.extend(other.dirs);
         self.unknown |= other.unknown;
+        self.failed = self.failed.take().or(other.failed);
+    }
+
+    /// Whether what was written can be vouched for.
+    ///
+    /// # Errors
+    /// That a sync failed, once and for all.
+    pub fn check(&self) -> io::Result<()> {
+        match &self.failed {
+            Some(why) => Err(io::Error::other(format!(
+                "{why} (a sync that failed before)"
+            ))),
+            None => Ok(()),
+        }
     }
 }
 
@@ -113,16 +131,26 @@ const SYNC_ALONE_MAX: usize = 512;
 /// # Errors
 /// Those of the file system, with the path in the text.
 pub fn sync(files: &dyn Files, dir: &Path, touched: &mut Touched) -> io::Result<()> {
+    touched.check()?;
+    let synced = sync_all(files, dir, touched);
+    *touched = Touched {
+        failed: synced.as_ref().err().map(ToString::to_string),
+        ..Touched::default()
+    };
+    synced
+}
+
+fn sync_all(files: &dyn Files, dir: &Path, touched: &Touched) -> io::Result<()> {
     let many = touched.unknown || touched.files.len() > SYNC_ALONE_MAX;
-    if !many || !files.sync_file_system(dir)? {
-        for path in &touched.files {
-            passed_over(files.open(path, Mode::Write).and_then(|file| file.sync()))?;
-        }
-        for dir in &touched.dirs {
-            passed_over(files.sync_dir(dir))?;
-        }
+    if many && files.sync_file_system(dir)? {
+        return Ok(());
     }
-    *touched = Touched::default();
+    for path in &touched.files {
+        passed_over(files.open(path, Mode::Write).and_then(|file| file.sync()))?;
+    }
+    for dir in &touched.dirs {
+        passed_over(files.sync_dir(dir))?;
+    }
     Ok(())
 }
 
@@ -160,16 +188,6 @@ pub fn read(
         .map(Entry::from_bytes)
         .take_while(Entry::is_set)
         .collect())
-}
-
-/// Removes all queues of a shard: they are made anew from the log.
-///
-/// # Errors
-/// Those of the file system, with the path in the text.
-pub fn remove_all(files: &dyn Files, shard_dir: &Path) -> io::Result<()> {
-    let root = consume_queue_root(shard_dir);
-    files.remove_dir_all(&root)?;
-    files.create_dir_all(&root)
 }
 
 /// Whether the entries `first..next` can be those of messages between `start` and
@@ -404,7 +422,7 @@ mod tests {
                 let file = Disk.open(&dir.join(file_name(base)), Mode::Write).unwrap();
                 file.set_len(next * ENTRY_BYTES as u64 - base).unwrap();
             }
-            let found = scan(&Disk, root.path(), FILE_BYTES).unwrap().unwrap();
+            let found = scan(&Disk, root.path(), FILE_BYTES, true).unwrap().unwrap();
             let [found] = &found[..] else { panic!("{found:?}") };
             prop_assert_eq!((&*found.topic, found.queue_id), ("T%a|b-c", 3));
             let extent = Extent {
@@ -430,7 +448,7 @@ mod tests {
             let end = partition(&Disk, &dir, FILE_BYTES, first..next, |e| e.physical < limit).unwrap();
             prop_assert_eq!(end, (first + cut).min(next));
             truncate(&Disk, &dir, FILE_BYTES, end).unwrap();
-            let found = scan(&Disk, root.path(), FILE_BYTES).unwrap().unwrap();
+            let found = scan(&Disk, root.path(), FILE_BYTES, true).unwrap().unwrap();
             prop_assert_eq!(found[0].extent.next.max(first), end);
         }
     }

@@ -53,18 +53,15 @@ impl QueueRecovery<'_> {
     /// position from which the log is read again; and that position.
     ///
     /// # Errors
-    /// Those of reading the log and of writing queue files; queue files that cannot
-    /// be read are made anew.
+    /// Those of the file system.
     pub fn run(&self) -> io::Result<Recovered> {
         let (files, shard) = (self.files, self.shard);
         let file_bytes = self.settings.queue_file_bytes;
         if files.exists(&self.old_root())? {
             return self.anew("a start was stopped while it made them anew");
         }
-        let found = match queue_scan::scan(files, self.dir, file_bytes) {
-            Ok(Some(found)) => found,
-            Ok(None) => return self.anew("queue files of another size setting"),
-            Err(error) => return self.anew(&error.to_string()),
+        let Some(found) = queue_scan::scan(files, self.dir, file_bytes, true)? else {
+            return self.anew("queue files of another size setting");
         };
         if self.settings.rebuild_queues {
             return self.anew("asked for");
@@ -82,9 +79,10 @@ impl QueueRecovery<'_> {
         if !self.segments.is_boundary(from)? {
             return self.anew("the checkpoint does not point at a message");
         }
-        let Ok((queues, true)) = self.load(&found, from) else {
+        let (queues, sound) = self.load(&found, from)?;
+        if !sound {
             return self.anew("queue files are damaged");
-        };
+        }
         // Files that were to be deleted may still be there.
         let (entries, starts) = queues.sums();
         let whole = entries == vouched.entries && starts <= self.stored.starts();

@@ -48,7 +48,8 @@ pub struct Extent {
 
 /// Finds the queues in a shard's folder, and what each holds. What is not a queue's
 /// folder or file is passed over. `None` where a file cannot be one of size
-/// `file_bytes`. Files that a crash or a cut has left short are brought to their size.
+/// `file_bytes`. With `complete`, files that a crash or a cut has left short are brought
+/// to their size.
 ///
 /// # Errors
 /// Those of the file system, with the path in the text.
@@ -56,13 +57,14 @@ pub fn scan(
     files: &dyn Files,
     shard_dir: &Path,
     file_bytes: u64,
+    complete: bool,
 ) -> io::Result<Option<Vec<Found>>> {
     let mut found = Vec::new();
     let all = each_queue(
         files,
         &consume_queue_root(shard_dir),
         &mut |topic, queue_id, dir| {
-            let Some(extent) = extent(files, dir, file_bytes)? else {
+            let Some(extent) = extent(files, dir, file_bytes, complete)? else {
                 return Ok(false);
             };
             found.push(Found {
@@ -103,14 +105,14 @@ fn each_queue(
 }
 
 /// Finds the queues below the folder `root` whatever the size of their files, and of each
-/// what its newest file holds. Files that cannot be read are passed over.
+/// what its newest file holds.
 ///
 /// # Errors
-/// Those of reading the outermost folder.
+/// Those of reading: what comes next in a queue must not be forgotten.
 pub fn ends(files: &dyn Files, root: &Path) -> io::Result<Vec<Found>> {
     let mut found = Vec::new();
     each_queue(files, root, &mut |topic, queue_id, dir| {
-        let extent = newest(files, dir).unwrap_or_default();
+        let extent = newest(files, dir)?;
         found.push(Found {
             topic: topic.to_owned(),
             queue_id,
@@ -143,7 +145,12 @@ fn newest(files: &dyn Files, dir: &Path) -> io::Result<Extent> {
     Ok(Extent::default())
 }
 
-fn extent(files: &dyn Files, dir: &Path, file_bytes: u64) -> io::Result<Option<Extent>> {
+fn extent(
+    files: &dyn Files,
+    dir: &Path,
+    file_bytes: u64,
+    completes: bool,
+) -> io::Result<Option<Extent>> {
     let mut bases = Vec::new();
     for entry in files.list(dir)? {
         let Some(base) = offset_of_name(&entry.name).filter(|base| *base < OFFSET_END) else {
@@ -165,7 +172,7 @@ fn extent(files: &dyn Files, dir: &Path, file_bytes: u64) -> io::Result<Option<E
         if len > file_bytes {
             return Ok(None);
         }
-        if len < file_bytes {
+        if completes && len < file_bytes {
             complete(files, &dir.join(file_name(base)), len, file_bytes)?;
         }
         let set = count_set(&*file, len / ENTRY_BYTES as u64)?;

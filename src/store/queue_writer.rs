@@ -18,16 +18,21 @@ const QUEUE_WRITE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Writes new entries to the queue files, then the checkpoint. One round at a
 /// time: a checkpoint vouches for the entries that rounds before it have taken.
-pub(super) async fn write_queues(shared: &Rc<Shared>, sync: bool) {
+///
+/// # Errors
+/// What could not be written: it stays in memory and is tried again with the next
+/// round; the checkpoint on the device is the one before.
+pub(super) async fn write_queues(shared: &Rc<Shared>, sync: bool) -> io::Result<()> {
     while shared.writing_queues.replace(true) {
         shared.progress.wait().await;
     }
-    write_queues_alone(shared, sync).await;
+    let written = write_queues_alone(shared, sync).await;
     shared.writing_queues.set(false);
     shared.progress.notify();
+    written
 }
 
-async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) {
+async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) -> io::Result<()> {
     loop {
         // The keys of what this round vouches for are entered in it.
         let mut index = match &shared.index {
@@ -68,6 +73,9 @@ async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) {
                     buffer = index.run(&*files, keys);
                     touched.add_files(index.take_touched());
                     checkpoint.written.index = index.mark();
+                    if checkpoint.synced.position == checkpoint.written.position {
+                        checkpoint.synced.index = index.mark();
+                    }
                 }
                 let mut outcome = write_jobs(&*files, &jobs, &settings, &mut touched);
                 let fault = outcome.fault.as_ref();
@@ -95,6 +103,10 @@ async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) {
             slot.give_back(index);
             index::reuse(shared, buffer);
         }
+        let promised = shared.promised.get();
+        if promised.position == vouched.position {
+            shared.promised.set(vouched);
+        }
         shared.touched.borrow_mut().join(touched);
         if whole && shared.unpromised.get().is_none() {
             shared.unpromised.set(Some(vouched));
@@ -111,7 +123,7 @@ async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) {
         let fault = fault.map(|error| error.to_string());
         // A full disk is told of once, not four times a second.
         if state.set_queues_unwritable(fault.clone()) {
-            match fault {
+            match &fault {
                 Some(fault) => tracing::error!(
                     shard = %shared.shard,
                     "{fault}: queue entries or checkpoint not written; they stay in memory and are tried again"
@@ -120,8 +132,11 @@ async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) {
             }
         }
         // What failed is tried again in the next round.
-        if all || failed {
-            return;
+        if let Some(fault) = fault.filter(|_| all || failed) {
+            return Err(io::Error::other(fault));
+        }
+        if all {
+            return Ok(());
         }
     }
 }
@@ -166,6 +181,7 @@ fn save_checkpoint(
     sync: bool,
     touched: &mut Touched,
 ) -> io::Result<u64> {
+    touched.check()?;
     let path = dir.join("checkpoint");
     let boot = files.boot_id()?;
     // What was synced before stays the promise.

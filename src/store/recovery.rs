@@ -235,16 +235,16 @@ pub fn open(
 }
 
 /// What the tail file of the process before says of the log.
-struct TailProof {
+pub(super) struct TailProof {
     /// Position up to which the log of this boot is known to be whole; without a
     /// tail file it may end anywhere behind what was synced.
-    proven: u64,
+    pub proven: u64,
     /// Position up to which the device had promised the log, at least.
-    promised: u64,
+    pub promised: u64,
 }
 
 /// Writes to the segments what the tail file proves to be in the log.
-fn take_over_tail(
+pub(super) fn take_over_tail(
     segments: &mut Segments<'_>,
     dir: &Path,
     shard: ShardId,

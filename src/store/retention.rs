@@ -222,6 +222,16 @@ impl ShardStore {
         removals
     }
 
+    /// Takes [`ShardStore::removed_front`] back.
+    fn kept_front(&mut self, index: QueueIndex, from: u64, until: u64) {
+        let queue = self.queues.get_mut(index);
+        if queue.filed_from == until {
+            self.filed += until - from;
+            self.starts -= until - from;
+            queue.filed_from = from;
+        }
+    }
+
     fn removed_front(&mut self, index: QueueIndex, until: u64) {
         let queue = self.queues.get_mut(index);
         if queue.filed_from < until {
@@ -245,7 +255,8 @@ impl StoreHandle {
         let min = shared.state.borrow().log.min();
         let wanted = min + count as u64 * segment_bytes;
         if wanted > shared.retention.synced.get() {
-            write_queues(shared, true).await;
+            // As far as it got, segments may go.
+            let _ = write_queues(shared, true).await;
             let vouched = shared.retention.synced.get().saturating_sub(min) / segment_bytes;
             count = count.min(vouched as usize);
         }
@@ -338,6 +349,8 @@ impl StoreHandle {
         }
         self.remove_index_before(min).await;
         let mut cursor = 0;
+        // The others are swept all the same; those that it holds up are next time.
+        let mut fault: Option<io::Error> = None;
         let file_bytes = shared.state.borrow().settings.queue_file_bytes;
         let limit = shared.state.borrow().log.physical(min);
         while cursor < shared.state.borrow().queues.len() {
@@ -353,17 +366,34 @@ impl StoreHandle {
                 let search = move || search_all(&*files, searches, file_bytes, limit);
                 let found = shared.edge.blocking(search).await;
                 let mut state = shared.state.borrow_mut();
-                for (index, first) in found? {
+                for (index, end, first) in found {
                     let queue = state.queues.get(index);
-                    let first = first.or_else(|| queue.first_recent(limit));
-                    state.move_first(index, first, &mut moved);
+                    match first {
+                        Ok(None) if queue.recent_start() > end => {
+                            // Memory gave up entries meanwhile that nobody has looked at.
+                            fault.get_or_insert(io::ErrorKind::Interrupted.into());
+                        }
+                        Ok(first) => {
+                            let first = first.or_else(|| queue.first_recent(limit));
+                            state.move_first(index, first, &mut moved);
+                        }
+                        Err(error) => {
+                            fault.get_or_insert(error);
+                        }
+                    }
                 }
             }
             on_moved(&moved);
         }
         self.remove_queue_files(file_bytes).await?;
-        shared.retention.swept.set(min);
-        Ok(())
+        match fault {
+            Some(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+            Some(_) => Ok(()),
+            None => {
+                shared.retention.swept.set(min);
+                Ok(())
+            }
+        }
     }
 
     async fn remove_queue_files(&self, file_bytes: u64) -> io::Result<()> {
@@ -380,7 +410,13 @@ impl StoreHandle {
                 state.removed_front(removal.index, removal.until);
             }
             // The checkpoint lets them be gone before they are.
-            write_queues(shared, true).await;
+            if let Err(error) = write_queues(shared, true).await {
+                for removal in &removals {
+                    let mut state = shared.state.borrow_mut();
+                    state.kept_front(removal.index, removal.from, removal.until);
+                }
+                return Err(error);
+            }
             let files = shared.files.clone();
             let remove = move || remove_all(&*files, &removals, file_bytes);
             shared.edge.blocking(remove).await?;
@@ -420,18 +456,20 @@ fn remove_for_good(files: &dyn Files, path: &std::path::Path) -> io::Result<()> 
     files.sync_dir(path.parent().unwrap_or(path))
 }
 
-type FirstOf = (QueueIndex, Option<(u64, i64)>);
+/// The queue, the end of the entries that were looked at, and what was found.
+type FirstOf = (QueueIndex, u64, io::Result<Option<(u64, i64)>>);
 
 fn search_all(
     files: &dyn Files,
     searches: Vec<Search>,
     file_bytes: u64,
     limit: i64,
-) -> io::Result<Vec<FirstOf>> {
+) -> Vec<FirstOf> {
     let first_of = |search: Search| {
         let Search { index, dir, range } = search;
-        let first = queue_files::first_readable(files, &dir, file_bytes, range, limit)?;
-        Ok((index, first))
+        let end = range.end;
+        let first = queue_files::first_readable(files, &dir, file_bytes, range, limit);
+        (index, end, first)
     };
     searches.into_iter().map(first_of).collect()
 }

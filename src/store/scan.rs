@@ -54,7 +54,9 @@ impl Scan<'_> {
                 match reader.at(at)? {
                     Found::Record(record) => {
                         let len = record.bytes().len() as u64;
-                        if at + len > self.sure {
+                        if at + len <= self.sure {
+                            self.enter(&record)?;
+                        } else {
                             let parts = record.unvouched();
                             if reader.is_torn(at, &parts)? {
                                 let fault = "a message that was written in part".to_owned();
@@ -63,9 +65,9 @@ impl Scan<'_> {
                                     fault: Some(fault),
                                 });
                             }
-                        }
-                        if let Found::Record(record) = reader.at(at)? {
-                            self.enter(&record)?;
+                            if let Found::Record(record) = reader.at(at)? {
+                                self.enter(&record)?;
+                            }
                         }
                         at += len;
                     }

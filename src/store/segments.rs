@@ -370,7 +370,7 @@ impl<'a> Segments<'a> {
     /// Those of the file system.
     pub fn set_aside(&self, end: u64) -> io::Result<PathBuf> {
         let base = self.base(end);
-        let path = self.dir.join(format!("damaged-{end}"));
+        let path = free_name(self.files, &self.dir.join(format!("damaged-{end}")))?;
         let copy = self.files.open(&path, Mode::Empty)?;
         let stop = base + self.bytes;
         let mut at = end;
@@ -434,6 +434,22 @@ impl<'a> Segments<'a> {
         }
         Ok(())
     }
+}
+
+/// `path`, or the first of `path-2`, `path-3`, ... that is not there.
+///
+/// # Errors
+/// Those of the file system.
+pub fn free_name(files: &dyn Files, path: &Path) -> io::Result<PathBuf> {
+    let mut free = path.to_owned();
+    let mut number = 2;
+    while files.exists(&free)? {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!("-{number}"));
+        free = PathBuf::from(name);
+        number += 1;
+    }
+    Ok(free)
 }
 
 /// Whether the start of a range is clear. Enough where nothing was found behind

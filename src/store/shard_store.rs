@@ -414,17 +414,21 @@ impl ShardStore {
         Ok(())
     }
 
-    /// What to read for a missing chunk: the queue's folder and the file size.
+    /// What to read for a missing chunk: the queue's folder, the file size, and how many
+    /// entries.
     pub(super) fn chunk_source(
         &self,
         dir: &std::path::Path,
         index: QueueIndex,
+        first: u64,
     ) -> (std::path::PathBuf, u64, usize) {
         let queue = self.queues.get(index);
+        // Not what is being written now.
+        let on_file = queue.on_file.saturating_sub(first) as usize;
         (
             queue_files::dir(dir, &queue.topic, queue.queue_id),
             self.settings.queue_file_bytes,
-            CHUNK_ENTRIES,
+            CHUNK_ENTRIES.min(on_file),
         )
     }
 
