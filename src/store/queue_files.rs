@@ -69,7 +69,7 @@ pub fn write(
 
 /// Files that are made durable one by one. Where there are more the whole file system
 /// is: 10,000 files take a second instead of twenty.
-const SYNC_ALONE_MAX: usize = 512;
+pub const SYNC_ALONE_MAX: usize = 512;
 
 /// Makes files below `dir` durable; those that are gone with their topic are passed over.
 ///

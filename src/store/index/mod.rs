@@ -58,7 +58,7 @@ pub use round::KeyHits;
 pub(super) use round::{IndexSlot, Work, plan, reuse, run_index};
 pub(super) use set::IndexFiles;
 
-use super::checkpoint::IndexMark;
+use super::checkpoint::IndexVouched;
 use super::dispatch::index_keys;
 use crate::wire::message::{Parts, Stamp};
 
@@ -83,9 +83,9 @@ pub(super) struct PendingKey {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct IndexStart {
     /// What the checkpoint vouches for.
-    pub mark: Option<IndexMark>,
-    /// Whether the pages of the files are as the process before left them.
-    pub intact: bool,
+    pub left: IndexVouched,
+    /// Another broker had the files last.
+    pub foreign: bool,
     /// Positions of the oldest byte of the log and behind the newest.
     pub min: u64,
     pub end: u64,
