@@ -163,8 +163,10 @@ impl IndexFiles {
         self.newest = None;
         if !files.exists(&self.dir)? {
             files.create_dir_all(&self.dir)?;
-            files.sync_dir(&self.shard_dir)?;
         }
+        // A killed process may have made files and not promised their names.
+        files.sync_dir(&self.shard_dir)?;
+        files.sync_dir(&self.dir)?;
         self.list(files)?;
         let rebuild = self.keep_vouched(files)?;
         let end = self.physical(self.start.end);
@@ -390,6 +392,11 @@ impl IndexFiles {
                 self.begun = Some((physical, keys));
             }
         }
+        // A process that was killed may have filled files that it never synced.
+        let unsynced = self.sealed.iter();
+        let unsynced = unsynced.filter(|sealed| sealed.name >= self.start.left.synced.file);
+        let unsynced: Vec<_> = unsynced.map(|sealed| self.path(sealed.name)).collect();
+        self.touched.extend(unsynced);
         self.stage = Stage::Open;
         if self.next < end {
             tracing::info!(

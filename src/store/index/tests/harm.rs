@@ -132,6 +132,24 @@ fn a_file_that_is_made_anew_is_not_the_one_that_was_vouched_for() {
 }
 
 #[test]
+fn all_files_behind_what_was_synced_are_synced_by_the_next_process() {
+    let log = Log::new(&vec![(vec![1, 2], 0); 80]);
+    let (files, mark) = index_of(&log, log.end);
+    let (_, early) = index_of(&log, 25 * RECORD_BYTES);
+    assert_eq!(files.len(), 5);
+    let dir = tempfile::tempdir().unwrap();
+    lay(dir.path(), &files);
+    for (synced, expected) in [(early, 4), (IndexMark::default(), 5), (mark, 1)] {
+        let mut start = log.start(Some(mark), true);
+        start.left.synced = synced;
+        let mut index = log.bring_up(&Disk, dir.path(), start);
+        let mut touched = index.take_touched();
+        touched.sort();
+        assert_eq!(touched, paths(dir.path())[5 - expected..]);
+    }
+}
+
+#[test]
 fn a_mark_names_the_last_file_where_none_takes_keys() {
     let records = vec![(vec![1], 0); 45];
     let log = Log::new(&records);
