@@ -56,6 +56,25 @@ pub struct IndexMark {
     pub count: u64,
 }
 
+impl IndexMark {
+    /// The mark where it says something.
+    pub fn known(self) -> Option<IndexMark> {
+        (self != IndexMark::default()).then_some(self)
+    }
+}
+
+/// What a checkpoint says of the index files that a process before left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IndexVouched {
+    /// What they hold; `None`: nothing is known.
+    pub mark: Option<IndexMark>,
+    /// What they hold whatever happens, as in a checkpoint.
+    pub synced: IndexMark,
+    /// Whether their pages are as that process left them, and no entry is of a record
+    /// that the log lost before another process saw it.
+    pub intact: bool,
+}
+
 /// How far the log and the files derived from it reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checkpoint {
@@ -119,17 +138,42 @@ impl Stored {
         }
     }
 
-    /// What index files hold after a restart in boot `boot_id`, and whether their
-    /// pages are as they were written: a process before that did not come so far as to
-    /// look at them vouches for nothing.
-    pub fn index(&self, boot_id: &[u8; 16], after_crash: bool) -> (Option<IndexMark>, bool) {
+    /// What index files hold after a restart in boot `boot_id`. `proven` is as with
+    /// [`Stored::vouched`]; the log ends at `end`. A process before that did not come so
+    /// far as to look at the files vouches for what was synced, no more.
+    pub fn index(
+        &self,
+        boot_id: &[u8; 16],
+        after_crash: bool,
+        proven: u64,
+        end: u64,
+    ) -> IndexVouched {
         let Some((own, boot)) = self.own.filter(|_| self.foreign.is_none()) else {
-            return (None, !after_crash);
+            return IndexVouched {
+                intact: !after_crash,
+                ..IndexVouched::default()
+            };
         };
-        let intact = boot == *boot_id || !after_crash;
-        let mark = if intact { own.written } else { own.synced }.index;
-        let known = mark != IndexMark::default();
-        (known.then_some(mark), intact && known)
+        // Of a log that lost its end entries may stay that its new end makes look true.
+        let whole = !after_crash || (boot == *boot_id && own.written.position <= proven);
+        let synced = own.synced.index.known().filter(|m| m.position <= end);
+        let written = own.written.index.known().filter(|_| whole);
+        IndexVouched {
+            mark: written.or(synced),
+            synced: synced.unwrap_or_default(),
+            intact: written.is_some(),
+        }
+    }
+
+    /// What the checkpoint must say from now on, where it speaks of this boot's log and
+    /// more of that was written than is `proven` to be left: only what was synced.
+    pub fn without_written(&self, boot_id: &[u8; 16], proven: u64) -> Option<Checkpoint> {
+        let (own, _) = self.own.filter(|(own, boot)| {
+            self.foreign.is_none() && boot == boot_id && own.written.position > proven
+        })?;
+        let mut written = own.synced;
+        written.index = IndexMark::default();
+        Some(Checkpoint { written, ..own })
     }
 
     /// What queue files hold whatever happened.
@@ -297,10 +341,29 @@ mod tests {
         assert_eq!(load().vouched(&boot, 900), vouched(900));
         assert_eq!(load().vouched(&boot, 899), vouched(700));
         assert_eq!(load().vouched(&other, 900), vouched(700));
-        let (written, synced) = (Some(vouched(900).index), Some(vouched(700).index));
-        assert_eq!(load().index(&boot, true), (written, true));
-        assert_eq!(load().index(&other, true), (synced, false));
-        assert_eq!(load().index(&other, false), (written, true));
+        let synced = vouched(700).index;
+        let all = IndexVouched {
+            mark: Some(vouched(900).index),
+            synced,
+            intact: true,
+        };
+        let safe = IndexVouched {
+            mark: Some(synced),
+            intact: false,
+            ..all
+        };
+        assert_eq!(load().index(&boot, true, 900, 900), all);
+        assert_eq!(load().index(&boot, true, 899, 899), safe);
+        assert_eq!(load().index(&other, true, 900, 900), safe);
+        assert_eq!(load().index(&other, false, 0, 900), all);
+        let nothing = IndexVouched::default();
+        assert_eq!(load().index(&other, true, 0, 698), nothing);
+        assert_eq!(load().without_written(&boot, 900), None);
+        assert_eq!(load().without_written(&other, 0), None);
+        let less = load().without_written(&boot, 899).unwrap();
+        assert_eq!(less.written.position, 700);
+        assert_eq!(less.written.index, IndexMark::default());
+        assert_eq!((less.synced, less.starts), (vouched(700), 7));
         assert_eq!((load().durable(), load().foreign()), (800, None));
         assert_eq!(load().left_by(), "RingMQ");
         assert!(load().is_beyond(899) && !load().is_beyond(900));
@@ -321,8 +384,12 @@ mod tests {
         assert_eq!(load().foreign(), Some(77_000));
         assert_eq!(load().synced(), vouched(700));
         assert_eq!(load().left_by(), "another broker");
-        assert_eq!(load().index(&boot, true), (None, false));
-        assert_eq!(load().index(&boot, false), (None, true));
+        assert_eq!(load().index(&boot, true, 900, 900), nothing);
+        let left = IndexVouched {
+            intact: true,
+            ..nothing
+        };
+        assert_eq!(load().index(&boot, false, 900, 900), left);
         // One that had no time to write that of its queues.
         taken[8..16].fill(0);
         std::fs::write(&path, taken).unwrap();

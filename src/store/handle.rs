@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::blocks::CACHE_BLOCK_BYTES;
-use super::checkpoint::Vouched;
+use super::checkpoint::{IndexMark, Vouched};
 use super::consume_queue::{Entry, QueueIndex};
 use super::edge::{Edge, Files, LogFile, LogMode, Patience, Ring};
 use super::flush::flush_log;
@@ -47,6 +47,8 @@ pub(super) struct Shared {
     pub unpromised: Cell<Option<Vouched>>,
     /// The newest of these that it has promised.
     pub promised: Cell<Vouched>,
+    /// What the device holds of the index, as the checkpoint says.
+    pub index_synced: Cell<IndexMark>,
     /// A round of queue writes is under way.
     pub writing_queues: Cell<bool>,
     pub retention: Retention,
@@ -121,6 +123,7 @@ impl StoreHandle {
             preparing: Cell::new(false),
             unpromised: Cell::default(),
             promised: Cell::default(),
+            index_synced: Cell::new(opened.index.left.synced),
             writing_queues: Cell::new(false),
             retention,
             read_files: RefCell::default(),

@@ -61,6 +61,29 @@ impl Touched {
         self.files.extend(paths);
     }
 
+    /// The same in pieces of `files` files, where they are not so many that the whole
+    /// file system is synced.
+    pub fn into_pieces(mut self, files: usize) -> Vec<Touched> {
+        let mut pieces = Vec::new();
+        while !self.is_many() && self.files.len() > files {
+            let rest = self
+                .files
+                .split_off(&self.files.iter().nth(files).cloned().unwrap_or_default());
+            let piece = std::mem::replace(&mut self.files, rest);
+            pieces.push(Touched {
+                files: piece,
+                ..Touched::default()
+            });
+        }
+        pieces.push(self);
+        pieces
+    }
+
+    /// Whether a sync of the whole file system is the better way.
+    fn is_many(&self) -> bool {
+        self.unknown || self.files.len() > SYNC_ALONE_MAX
+    }
+
     /// Adds what another has.
     pub fn join(&mut self, other: Touched) {
         self.files.extend(other.files);
@@ -141,8 +164,7 @@ pub fn sync(files: &dyn Files, dir: &Path, touched: &mut Touched) -> io::Result<
 }
 
 fn sync_all(files: &dyn Files, dir: &Path, touched: &Touched) -> io::Result<()> {
-    let many = touched.unknown || touched.files.len() > SYNC_ALONE_MAX;
-    if many && files.sync_file_system(dir)? {
+    if touched.is_many() && files.sync_file_system(dir)? {
         return Ok(());
     }
     for path in &touched.files {

@@ -1,10 +1,9 @@
 //! Entries to queue files, and the checkpoint that vouches for them.
 
 use std::io;
-use std::path::Path;
 use std::rc::Rc;
 
-use super::checkpoint::{Checkpoint, Stored};
+use super::checkpoint::{Checkpoint, IndexMark, Stored};
 use super::consume_queue::ENTRY_BYTES;
 use super::edge::Files;
 use super::handle::Shared;
@@ -15,6 +14,9 @@ use super::spare;
 
 /// Bytes of queue entries written in one go, which bounds the memory of a round.
 const QUEUE_WRITE_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Files that are made durable in one go.
+const SYNC_STEP: usize = 8;
 
 /// Writes new entries to the queue files, then the checkpoint. One round at a
 /// time: a checkpoint vouches for the entries that rounds before it have taken.
@@ -45,72 +47,58 @@ async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) -> io::Result<()> {
             .borrow_mut()
             .take_queue_writes(&shared.dir, QUEUE_WRITE_BYTES_MAX);
         let durable = shared.state.borrow().log.durable();
-        let promised = [Some(vouched), shared.unpromised.get()]
-            .into_iter()
-            .flatten()
-            .find(|vouched| vouched.position <= durable);
-        if let Some(promised) = promised {
-            shared.promised.set(promised);
-            shared.unpromised.set(None);
-        }
-        let mut checkpoint = Checkpoint {
-            written: vouched,
-            synced: shared.promised.get(),
-            durable,
-            starts: shared.state.borrow().starts,
-            message_timestamp: shared.state.borrow().message_timestamp(),
-        };
+        let starts = shared.state.borrow().starts;
+        let message_timestamp = shared.state.borrow().message_timestamp();
         let (indexes, jobs): (Vec<_>, Vec<_>) = jobs.into_iter().unzip();
         let settings = shared.state.borrow().settings().clone();
         let dir = shared.dir.clone();
         let mut touched = shared.touched.take();
         let files = shared.files.clone();
-        let (outcome, touched, saved, whole, index, buffer) = shared
+        let (outcome, touched, index, buffer) = shared
             .edge
             .blocking(move || {
                 let mut buffer = Vec::new();
                 if let (Some(index), Some(keys)) = (&mut index, keys) {
                     buffer = index.run(&*files, keys);
                     touched.add_files(index.take_touched());
-                    checkpoint.written.index = index.mark();
-                    if checkpoint.synced.position == checkpoint.written.position {
-                        checkpoint.synced.index = index.mark();
-                    }
                 }
                 let mut outcome = write_jobs(&*files, &jobs, &settings, &mut touched);
                 let fault = outcome.fault.as_ref();
                 if fault.is_some_and(|error| spare::give(&*files, &dir, error)) {
                     outcome = write_jobs(&*files, &jobs, &settings, &mut touched);
                 }
-                let whole = all && outcome.fault.is_none();
-                let mut save = || save_checkpoint(&*files, &dir, checkpoint, sync, &mut touched);
-                let saved = if whole {
-                    save().or_else(|error| match spare::give(&*files, &dir, &error) {
-                        true => save(),
-                        false => Err(error),
-                    })
-                } else {
-                    Ok(0)
-                };
-                if sync && whole && saved.is_ok() {
-                    spare::keep(&*files, &dir);
-                }
-                (outcome, touched, saved, whole, index, buffer)
+                (outcome, touched, index, buffer)
             })
             .await;
-        vouched.index = index.as_ref().map_or(vouched.index, |index| index.mark());
         if let (Some(slot), Some(index)) = (&shared.index, index) {
+            vouched.index = index.mark();
             slot.give_back(index);
             index::reuse(shared, buffer);
         }
-        let promised = shared.promised.get();
-        if promised.position == vouched.position {
-            shared.promised.set(vouched);
-        }
         shared.touched.borrow_mut().join(touched);
-        if whole && shared.unpromised.get().is_none() {
-            shared.unpromised.set(Some(vouched));
-        }
+        let saved = if all && outcome.fault.is_none() {
+            let promised = [Some(vouched), shared.unpromised.get()]
+                .into_iter()
+                .flatten()
+                .find(|vouched| vouched.position <= durable);
+            if let Some(promised) = promised {
+                shared.promised.set(promised);
+                shared.unpromised.set(None);
+            }
+            if shared.unpromised.get().is_none() {
+                shared.unpromised.set(Some(vouched));
+            }
+            let checkpoint = Checkpoint {
+                written: vouched,
+                synced: shared.promised.get(),
+                durable,
+                starts,
+                message_timestamp,
+            };
+            save_checkpoint(shared, checkpoint, sync).await
+        } else {
+            Ok(0)
+        };
         let synced = *saved.as_ref().unwrap_or(&0);
         let retention = &shared.retention.synced;
         retention.set(retention.get().max(synced));
@@ -172,30 +160,64 @@ fn write_jobs(
     outcome
 }
 
-/// Writes the checkpoint; with `sync`, after the named files were made durable. Returns
-/// the position up to which the device then holds the queue files, 0 without `sync`.
-fn save_checkpoint(
-    files: &dyn Files,
-    dir: &Path,
+/// Writes the checkpoint; with `sync`, after all files that were written were made
+/// durable. Returns the position up to which the device then holds the queue files, 0
+/// without `sync`.
+async fn save_checkpoint(
+    shared: &Shared,
     mut checkpoint: Checkpoint,
     sync: bool,
-    touched: &mut Touched,
 ) -> io::Result<u64> {
-    touched.check()?;
-    let path = dir.join("checkpoint");
-    let boot = files.boot_id()?;
-    // What was synced before stays the promise.
-    let before = Stored::load(files, &path)?.synced();
+    shared.touched.borrow().check()?;
+    // What the device holds of the index is known better than where it is behind, or
+    // may have lost something.
+    let index = Some(checkpoint.synced.index)
+        .filter(|mark| sync && *mark != IndexMark::default())
+        .unwrap_or(shared.index_synced.get());
     if sync {
-        queue_files::sync(files, dir, touched)?;
-        if before.position > checkpoint.synced.position {
+        sync_touched(shared).await?;
+    }
+    let (files, dir) = (shared.files.clone(), shared.dir.clone());
+    let save = move || {
+        let path = dir.join("checkpoint");
+        // What was synced before stays the promise.
+        let before = Stored::load(&*files, &path)?.synced();
+        if !sync || before.position > checkpoint.synced.position {
             checkpoint.synced = before;
         }
-        checkpoint.save(files, &path, &boot, true)?;
+        checkpoint.synced.index = index;
+        let boot = files.boot_id()?;
+        let save = || checkpoint.save(&*files, &path, &boot, sync);
+        save().or_else(|error| match spare::give(&*files, &dir, &error) {
+            true => save(),
+            false => Err(error),
+        })?;
+        if sync {
+            spare::keep(&*files, &dir);
+        }
         Ok(checkpoint.synced.position)
-    } else {
-        checkpoint.synced = before;
-        checkpoint.save(files, &path, &boot, false)?;
-        Ok(0)
+    };
+    let synced: io::Result<u64> = shared.edge.blocking(save).await;
+    if sync && synced.is_ok() {
+        shared.index_synced.set(index);
     }
+    synced.map(|position| if sync { position } else { 0 })
+}
+
+/// Makes the files durable that were written since the last time, a few in one go: the
+/// helper thread has other work.
+async fn sync_touched(shared: &Shared) -> io::Result<()> {
+    let pieces = shared.touched.take().into_pieces(SYNC_STEP);
+    for mut piece in pieces {
+        let (files, dir) = (shared.files.clone(), shared.dir.clone());
+        let sync = move || {
+            let synced = queue_files::sync(&*files, &dir, &mut piece);
+            (synced, piece)
+        };
+        let (synced, piece) = shared.edge.blocking(sync).await;
+        // That it failed is remembered.
+        shared.touched.borrow_mut().join(piece);
+        synced?;
+    }
+    Ok(())
 }

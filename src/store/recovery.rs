@@ -173,7 +173,7 @@ pub fn open(
     // A killed process may have left writes in flight, which clearing waits for.
     let all = settings.after_crash || end > from || report.stopped_at.is_some();
     segments.settle(promised, end, all)?;
-    let beyond = stored.is_beyond(end);
+    let (beyond, boot) = (stored.is_beyond(end), files.boot_id()?);
     let synced = if beyond || anew {
         0
     } else {
@@ -186,7 +186,13 @@ pub fn open(
             _ => {}
         }
         files.sync_dir(dir)?;
+    } else if let Some(less) = stored
+        .without_written(&boot, tail.proven)
+        .filter(|_| settings.after_crash && !anew)
+    {
+        less.save(files, &checkpoint, &boot, true)?;
     }
+    let left = stored.index(&boot, settings.after_crash, tail.proven, end);
     // What lies in front of the log's first segment is gone.
     let oldest = segments.physical(segments.min()) as i64;
     queue_files::find_first_readable(files, dir, settings.queue_file_bytes, &mut queues, oldest)?;
@@ -215,10 +221,9 @@ pub fn open(
         end,
         &last_block,
     );
-    let (mark, intact) = stored.index(&files.boot_id()?, settings.after_crash);
     let index = IndexStart {
-        mark,
-        intact,
+        left,
+        foreign: stored.foreign().is_some(),
         min: segments.min(),
         end,
         segment_bytes: segments.bytes(),

@@ -28,7 +28,8 @@ impl IndexFiles {
         }
         let (mut keys, mut at) = (Vec::new(), self.next);
         if let Err(error) = self.read_keys(&segments, target, &mut keys, &mut at) {
-            if self.failures < READ_FAILURES_MAX {
+            if self.log_failures < READ_FAILURES_MAX {
+                self.log_failures += 1;
                 return Err(error);
             }
             tracing::error!(
@@ -37,6 +38,7 @@ impl IndexFiles {
             );
             at = segments.base(at) + segments.bytes();
         }
+        self.log_failures = 0;
         self.enter(files, &keys, at.min(target))
     }
 

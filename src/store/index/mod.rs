@@ -26,11 +26,15 @@
 //!    that the checkpoint has as synced are on the device, and so are all files before
 //!    that one; files behind it are removed, and its slots are made anew from its
 //!    entries ([`verify::Rebuild`]), which takes only what can be true: offsets that
-//!    rise, chains that meet. Where no checkpoint vouches for anything
-//!    the slots of every file are.
+//!    rise, chains that meet. A log that lost its end may have grown again, and then
+//!    entries of what it lost look true: so nothing is taken that no checkpoint vouches
+//!    for, and a process that has not opened the files vouches for nothing but what
+//!    was synced. Only of another broker's files the slots of all are made anew.
 //! 4. **A file that cannot be one** (missing, short, of another size, a header that its
 //!    first and last entries contradict) is removed with those behind it. Their keys
-//!    are entered again from the log.
+//!    are entered again from the log, into files with names that were never in use: a
+//!    checkpoint may still vouch for the old ones. After a sync that failed no
+//!    checkpoint of the process vouches for more than those before.
 //! 5. Entries of records behind the end of the log are taken out before anything is
 //!    entered.
 //! 6. Nothing of this is waited for at the start, and none of it is fatal: files are
@@ -58,7 +62,7 @@ pub use round::KeyHits;
 pub(super) use round::{IndexSlot, Work, plan, reuse, run_index};
 pub(super) use set::IndexFiles;
 
-use super::checkpoint::IndexMark;
+use super::checkpoint::IndexVouched;
 use super::dispatch::index_keys;
 use crate::wire::message::{Parts, Stamp};
 
@@ -83,9 +87,9 @@ pub(super) struct PendingKey {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct IndexStart {
     /// What the checkpoint vouches for.
-    pub mark: Option<IndexMark>,
-    /// Whether the pages of the files are as the process before left them.
-    pub intact: bool,
+    pub left: IndexVouched,
+    /// Another broker had the files last.
+    pub foreign: bool,
     /// Positions of the oldest byte of the log and behind the newest.
     pub min: u64,
     pub end: u64,

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::super::checkpoint::IndexMark;
+use super::super::checkpoint::{IndexMark, IndexVouched};
 use super::super::edge::{Files, Mode};
 use super::super::{POSITION_BITS, ShardId};
 use super::file::{Entries, Newest, Scratch, Sealed};
@@ -13,6 +13,9 @@ use super::{IndexStart, PendingKey};
 
 /// Names are below it: it is the year 10000.
 const NAME_END: u64 = 100_000_101_000_000_000;
+
+/// The last name that is a time.
+const NAME_LAST: u64 = 99_991_231_235_959_999;
 
 /// Failures in a row after which what cannot be read counts as damaged.
 pub(super) const READ_FAILURES_MAX: u32 = 8;
@@ -46,6 +49,11 @@ pub struct IndexFiles {
     touched: Vec<PathBuf>,
     /// Attempts in a row that failed.
     pub(super) failures: u32,
+    /// Of them those that could not read the log.
+    pub(super) log_failures: u32,
+    /// Names of new files are not below it: that of a file that was removed could be
+    /// taken for the file that a checkpoint still vouches for.
+    name_floor: u64,
 }
 
 impl IndexFiles {
@@ -72,6 +80,8 @@ impl IndexFiles {
             scratch: Scratch::default(),
             touched: Vec::new(),
             failures: 0,
+            log_failures: 0,
+            name_floor: 0,
         }
     }
 
@@ -97,11 +107,12 @@ impl IndexFiles {
         if !matches!(self.stage, Stage::Open) {
             return IndexMark::default();
         }
-        let newest = self.newest.as_ref();
+        let newest = self.newest.as_ref().map(Newest::sealed);
+        let last = newest.or_else(|| self.sealed.last().cloned());
         IndexMark {
             position: self.next,
-            file: newest.map_or(0, |newest| newest.name),
-            count: newest.map_or(0, |newest| u64::from(newest.header.count)),
+            file: last.as_ref().map_or(0, |last| last.name),
+            count: last.map_or(0, |last| u64::from(last.header.count)),
         }
     }
 
@@ -152,8 +163,10 @@ impl IndexFiles {
         self.newest = None;
         if !files.exists(&self.dir)? {
             files.create_dir_all(&self.dir)?;
-            files.sync_dir(&self.shard_dir)?;
         }
+        // A killed process may have made files and not promised their names.
+        files.sync_dir(&self.shard_dir)?;
+        files.sync_dir(&self.dir)?;
         self.list(files)?;
         let rebuild = self.keep_vouched(files)?;
         let end = self.physical(self.start.end);
@@ -239,7 +252,7 @@ impl IndexFiles {
             return Ok(());
         };
         let header = self.sealed[at].header;
-        let mark = self.start.mark.filter(|mark| mark.file == name);
+        let mark = self.start.left.mark.filter(|mark| mark.file == name);
         if mark.is_some_and(|mark| u64::from(rebuild.at) < mark.count) {
             self.vouched = None;
         }
@@ -274,8 +287,10 @@ impl IndexFiles {
         let named = listed.iter().filter(|entry| !entry.is_dir);
         let mut names: Vec<u64> = named.filter_map(|e| number_of_name(&e.name)).collect();
         names.sort_unstable();
+        self.name_floor = self.floor_above(&names);
         let mut behind = self.physical(0);
         let mut sound = true;
+        let mut unsound = Vec::new();
         for name in names {
             let found = match sound_header(files, &self.path(name), self.geometry) {
                 Err(error) if self.failures < READ_FAILURES_MAX => return Err(error),
@@ -290,12 +305,12 @@ impl IndexFiles {
                 None => {
                     sound = false;
                     let why = "it, or one before it, is damaged or of another size";
-                    self.discard(files, name, why)?;
+                    unsound.push((name, why));
                 }
                 Some(header) if header.count == 1 => {
                     // Only the newest can be.
                     sound = false;
-                    self.discard(files, name, "it is empty")?;
+                    unsound.push((name, "it is empty"));
                 }
                 Some(header) => {
                     behind = header.begin_physical;
@@ -303,16 +318,37 @@ impl IndexFiles {
                 }
             }
         }
+        // The newest first: what is left has no hole whenever the machine stops.
+        for (name, why) in unsound.into_iter().rev() {
+            self.discard(files, name, why)?;
+        }
         Ok(())
+    }
+
+    fn floor_above(&self, listed: &[u64]) -> u64 {
+        let left = self.start.left;
+        let vouched = [left.mark.unwrap_or_default().file, left.synced.file];
+        let names = listed.iter().chain(&vouched);
+        // A name that is no time is not from here.
+        let newest = names.filter(|&&name| name < NAME_LAST).max();
+        self.name_floor.max(newest.map_or(0, |name| name + 1))
     }
 
     /// Removes files that cannot be taken as they are. Returns from which file on
     /// slots must be made anew, and how many entries that one can have.
     fn keep_vouched(&mut self, files: &dyn Files) -> io::Result<Option<(usize, u32)>> {
         self.vouched = None;
-        let IndexStart { mark, intact, .. } = self.start;
+        let IndexVouched { mark, intact, .. } = self.start.left;
         let Some(mark) = mark else {
-            return Ok((!intact).then_some((0, self.geometry.entries)));
+            if intact || self.start.foreign {
+                return Ok((!intact).then_some((0, self.geometry.entries)));
+            }
+            // The log may have ended in front of their records once, before others took
+            // the places of these: nothing in the entries shows it.
+            while let Some(last) = self.sealed.last() {
+                self.discard(files, last.name, "nothing vouches for it")?;
+            }
+            return Ok(None);
         };
         let count = u32::try_from(mark.count).unwrap_or(u32::MAX);
         let at = self.sealed.iter().position(|file| file.name == mark.file);
@@ -356,6 +392,11 @@ impl IndexFiles {
                 self.begun = Some((physical, keys));
             }
         }
+        // A process that was killed may have filled files that it never synced.
+        let unsynced = self.sealed.iter();
+        let unsynced = unsynced.filter(|sealed| sealed.name >= self.start.left.synced.file);
+        let unsynced: Vec<_> = unsynced.map(|sealed| self.path(sealed.name)).collect();
+        self.touched.extend(unsynced);
         self.stage = Stage::Open;
         if self.next < end {
             tracing::info!(
@@ -424,7 +465,9 @@ impl IndexFiles {
     fn roll(&mut self, files: &dyn Files, timestamp: i64) -> io::Result<()> {
         let last = self.newest.as_ref().map(|newest| newest.name);
         let last = last.or_else(|| self.sealed.last().map(|sealed| sealed.name));
-        let name = name_of_time(timestamp).max(last.map_or(0, |last| last + 1));
+        let name = name_of_time(timestamp)
+            .max(last.map_or(0, |last| last + 1))
+            .max(self.name_floor);
         let made = Newest::create(files, &self.dir, self.geometry, name).inspect_err(|_| {
             // Half made, it would be taken for an empty one, at the next start.
             let _ = files.remove_file(&self.path(name));

@@ -133,6 +133,8 @@ pub struct Rebuild {
     /// Number of the next entry to be read.
     pub at: u32,
     limit: u32,
+    /// The entries below the limit are on the device.
+    vouched: bool,
     /// Physical offsets are below it.
     end: i64,
     slots: Vec<u32>,
@@ -149,6 +151,7 @@ impl Rebuild {
             name,
             at: 1,
             limit: limit.min(geometry.entries),
+            vouched: limit < geometry.entries,
             end,
             slots: vec![0; geometry.slots as usize],
             used: 0,
@@ -182,7 +185,12 @@ impl Rebuild {
                 return Ok(true);
             }
         }
-        Ok(read < bytes.len() || self.at >= self.limit)
+        let done = read < bytes.len() || self.at >= self.limit;
+        // No entry behind it tells whether the last one has its end.
+        if done && !self.vouched && self.last.is_some_and(|last| last.prev == 0) {
+            self.drop_last(geometry);
+        }
+        Ok(done)
     }
 
     fn take(&mut self, geometry: IndexGeometry, bytes: &[u8]) -> bool {
@@ -191,8 +199,12 @@ impl Rebuild {
         };
         let slot = &mut self.slots[geometry.slot(entry.hash) as usize];
         let behind = self.last.map_or(0, |last| last.physical);
-        // What was never written reads as zeros.
-        let nothing = entry.hash == 0 && entry.physical == 0 && entry.seconds == 0;
+        // What was never written reads as zeros, as the start of an entry may of which
+        // only the end was.
+        let nothing = match self.vouched {
+            true => entry.hash == 0 && entry.physical == 0 && entry.seconds == 0,
+            false => entry.hash == 0,
+        };
         if entry.prev != *slot || !(behind..self.end).contains(&entry.physical) || nothing {
             return false;
         }

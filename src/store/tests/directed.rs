@@ -1,13 +1,18 @@
 //! Single histories that a random one rarely meets.
 
+use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use glommio::timer::sleep;
 
 use super::life::{Checked, ensure, run};
+use super::machine::{Cut, Faults, Machine, Outcome, World};
 use super::model::{QUEUES, Spec};
 use super::{Dice, Place};
+use crate::store::checkpoint::{IndexVouched, Stored};
+use crate::store::edge::Edge;
 use crate::store::{AckLevel, Disk, ShardId, StoreHandle, run_background};
 
 fn open(place: &Place) -> Checked<StoreHandle> {
@@ -57,4 +62,97 @@ fn a_stop_during_a_round_of_queue_writes_keeps_all_entries() {
         Ok(())
     })
     .unwrap();
+}
+
+/// What the checkpoint vouches for of the index after the next loss of power.
+fn index_after_power_loss(machine: &Machine) -> IndexVouched {
+    let path = Path::new("/store/checkpoint");
+    let stored = Stored::load(&*machine.files(), path).unwrap();
+    stored.index(&[0xFF; 16], true, 0, u64::MAX)
+}
+
+/// Appends a message that has keys.
+fn append_with_keys(store: &StoreHandle) {
+    let mut dice = Dice::new(1);
+    let specs = std::iter::repeat_with(|| Spec::random(0, 10, &mut dice));
+    let spec = specs.take(99).find(|spec| !spec.key_hashes().is_empty());
+    store.with(|store| {
+        let index = store.make_queue(QUEUES[0].0, QUEUES[0].1);
+        let parts = [spec.as_ref().unwrap().parts()];
+        store.append(index, &parts, 1, &mut Vec::new()).unwrap();
+    });
+}
+
+/// A life in `/store`, with the shard's loop.
+fn life(machine: &Machine, seed: u64) -> (World, StoreHandle) {
+    let dir = Path::new("/store");
+    let place = Place::make(machine.files(), dir, ShardId(0), AckLevel::Durable);
+    let world = World::new(machine, seed);
+    let edge = Rc::new(world.clone());
+    let opened = StoreHandle::open_on(edge, dir, place.shard, place.settings);
+    (world, opened.unwrap().0)
+}
+
+/// The device promises the index of a store where nothing happens any more, and a
+/// process that ends before it has looked at the files keeps the promise.
+#[test]
+fn the_index_of_an_idle_store_is_promised_and_stays_so() {
+    let machine = Machine::new(7);
+    let (world, store) = life(&machine, 1);
+    let edge = world.clone();
+    let outcome = world.run(async move {
+        run_background(&store).await;
+        append_with_keys(&store);
+        edge.sleep(Duration::from_secs(6)).await;
+        store.with(|store| store.log().written())
+    });
+    let Outcome::Done(written) = outcome else {
+        panic!("{outcome:?}")
+    };
+    machine.end(Cut::Kill);
+    // Names are promised at the next start.
+    machine.files().sync_dir(Path::new("/store")).unwrap();
+    machine.end(Cut::Power);
+    let promised = index_after_power_loss(&machine);
+    let mark = promised.mark.expect("a mark");
+    assert_eq!(
+        (mark.position, mark, promised.intact),
+        (written, promised.synced, false)
+    );
+    assert!(mark.file > 0 && mark.count > 1, "{mark:?}");
+    let (world, store) = life(&machine, 2);
+    let outcome = world.run(async move { store.close().await.is_ok() });
+    assert!(matches!(outcome, Outcome::Done(true)), "{outcome:?}");
+    machine.end(Cut::Power);
+    assert_eq!(index_after_power_loss(&machine), promised);
+}
+
+/// A sync that failed may have lost pages that no later one brings to the device.
+#[test]
+fn nothing_is_promised_of_the_index_after_a_sync_that_failed() {
+    let machine = Machine::new(7);
+    let (world, store) = life(&machine, 1);
+    let (edge, disk) = (world.clone(), machine.clone());
+    let outcome = world.run(async move {
+        run_background(&store).await;
+        append_with_keys(&store);
+        edge.sleep(Duration::from_secs(2)).await;
+        let io_error = 10_000;
+        disk.set_faults(Faults {
+            io_error,
+            ..Faults::default()
+        });
+        edge.sleep(Duration::from_secs(4)).await;
+        disk.set_faults(Faults::default());
+        edge.sleep(Duration::from_secs(6)).await;
+        store.with(|store| (store.log().written(), store.log().failure().is_some()))
+    });
+    machine.end(Cut::Kill);
+    let path = Path::new("/store/checkpoint");
+    let stored = Stored::load(&*machine.files(), path).unwrap();
+    let Outcome::Done((written, false)) = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!(stored.synced().position, written, "it was synced later");
+    assert_eq!(index_after_power_loss(&machine), IndexVouched::default());
 }

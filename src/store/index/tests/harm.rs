@@ -4,6 +4,7 @@ use std::fs;
 
 use super::*;
 use crate::store::index::KeyQuery;
+use crate::store::index::format::file_name;
 use crate::store::tests::config;
 
 /// Bytes that a device writes or does not.
@@ -105,6 +106,74 @@ fn torn(old: &[u8], new: &[u8], dice: &mut impl FnMut() -> bool) -> Vec<u8> {
     bytes
 }
 
+#[test]
+fn a_file_that_is_made_anew_is_not_the_one_that_was_vouched_for() {
+    let records = vec![(vec![1, 2, 3], 0); 30];
+    let log = Log::new(&records);
+    let (mut files, mark) = index_of(&log, log.end);
+    assert_eq!(files.len(), 3);
+    files[0].1.truncate(50);
+    let dir = tempfile::tempdir().unwrap();
+    lay(dir.path(), &files);
+    let index = log.bring_up(&Disk, dir.path(), log.start(Some(mark), true));
+    assert_eq!(log.compare(dir.path()), Ok(()));
+    let mut names = paths(dir.path()).into_iter();
+    assert!(names.all(|path| files.iter().all(|(name, _)| !path.ends_with(name))));
+    assert!(index.mark().file > mark.file);
+    // The device lost the new files, in part, and has the old checkpoint.
+    for path in paths(dir.path()) {
+        let mut bytes = fs::read(&path).unwrap();
+        let head = GEOMETRY.head_bytes();
+        bytes[head + 100..head + 300].fill(0);
+        fs::write(path, bytes).unwrap();
+    }
+    log.bring_up(&Disk, dir.path(), log.start(Some(mark), false));
+    assert_eq!(log.compare(dir.path()), Ok(()));
+}
+
+#[test]
+fn all_files_behind_what_was_synced_are_synced_by_the_next_process() {
+    let log = Log::new(&vec![(vec![1, 2], 0); 80]);
+    let (files, mark) = index_of(&log, log.end);
+    let (_, early) = index_of(&log, 25 * RECORD_BYTES);
+    assert_eq!(files.len(), 5);
+    let dir = tempfile::tempdir().unwrap();
+    lay(dir.path(), &files);
+    for (synced, expected) in [(early, 4), (IndexMark::default(), 5), (mark, 1)] {
+        let mut start = log.start(Some(mark), true);
+        start.left.synced = synced;
+        let mut index = log.bring_up(&Disk, dir.path(), start);
+        let mut touched = index.take_touched();
+        touched.sort();
+        assert_eq!(touched, paths(dir.path())[5 - expected..]);
+    }
+}
+
+#[test]
+fn a_mark_names_the_last_file_where_none_takes_keys() {
+    let records = vec![(vec![1], 0); 45];
+    let log = Log::new(&records);
+    let (mut files, _) = index_of(&log, log.end);
+    assert_eq!(files.len(), 2);
+    // The second entry of the second file was lost: the first may lack its end.
+    let second = GEOMETRY.entry_at(2) as usize;
+    files[1].1[second..second + 20].fill(0);
+    let dir = tempfile::tempdir().unwrap();
+    lay(dir.path(), &files);
+    let mut index = IndexFiles::new(SHARD, dir.path(), GEOMETRY, log.start(None, false));
+    while !index.prepare(&Disk).unwrap() {}
+    assert_eq!(paths(dir.path()).len(), 1);
+    let mark = index.mark();
+    let count = u64::from(GEOMETRY.entries);
+    assert_eq!(
+        (file_name(mark.file), mark.count),
+        (files[0].0.clone(), count)
+    );
+    drop(index);
+    log.bring_up(&Disk, dir.path(), log.start(Some(mark), false));
+    assert_eq!(log.compare(dir.path()), Ok(()));
+}
+
 /// What became of index files.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Harm {
@@ -198,6 +267,31 @@ proptest! {
         let mark = Some(mark).filter(|mark| *mark != IndexMark::default());
         shorter.bring_up(&Disk, dir.path(), shorter.start(mark, intact));
         prop_assert_eq!(shorter.compare(dir.path()), Ok(()));
+    }
+
+    #[test]
+    fn entries_of_records_that_the_log_lost_are_not_taken_for_those_in_their_places(
+        records in records(80), others in records(80), kept in 0usize..80, vouched in prop::option::of(0usize..80),
+        cut: bool,
+    ) {
+        let kept = kept.min(records.len());
+        prop_assume!(vouched <= Some(kept));
+        let log = Log::new(&[&records[..kept], &others].concat());
+        let lost = Log::new(&records);
+        let (files, _) = index_of(&lost, lost.end);
+        let (_, mark) = index_of(&lost, vouched.unwrap_or(0) as u64 * RECORD_BYTES);
+        let dir = tempfile::tempdir().unwrap();
+        lay(dir.path(), &files);
+        let mark = Some(mark).filter(|mark| *mark != IndexMark::default());
+        if cut {
+            // A process that saw the log end there and did not come to the index.
+            let end = kept as u64 * RECORD_BYTES;
+            let start = IndexStart { end, foreign: false, ..log.start(mark, false) };
+            IndexFiles::new(SHARD, dir.path(), GEOMETRY, start).prepare(&Disk).unwrap();
+        }
+        let start = IndexStart { foreign: false, ..log.start(mark, false) };
+        log.bring_up(&Disk, dir.path(), start);
+        prop_assert_eq!(log.compare(dir.path()), Ok(()));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::super::checkpoint::IndexMark;
+use super::super::checkpoint::{IndexMark, IndexVouched};
 use super::super::edge::{Disk, Files};
 use super::super::{POSITION_BITS, ShardId};
 use super::{IndexFiles, IndexGeometry, IndexStart, PendingKey};
@@ -73,8 +73,12 @@ impl Log {
 
     fn start(&self, mark: Option<IndexMark>, intact: bool) -> IndexStart {
         IndexStart {
-            mark,
-            intact,
+            left: IndexVouched {
+                mark,
+                synced: IndexMark::default(),
+                intact,
+            },
+            foreign: mark.is_none(),
             min: 0,
             end: self.end,
             segment_bytes: 1 << 20,
