@@ -170,20 +170,19 @@ pub fn open(
         report.stopped_at = Some(opening.set_aside(end.position, fault)?);
     }
     let end = end.position;
-    // A killed process may have left writes in flight, which clearing waits for.
-    let all = settings.after_crash || end > from || report.stopped_at.is_some();
-    segments.settle(promised, end, all)?;
     let (beyond, boot) = (stored.is_beyond(end), files.boot_id()?);
     let synced = if beyond || anew {
         0
     } else {
         stored.synced().position
     };
-    if beyond {
-        // It would be taken for true when the log has grown as long again.
-        match files.remove_file(&checkpoint) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
-            _ => {}
+    if beyond || end < promised {
+        // These would be taken for true when the log has grown as long again.
+        for path in [&checkpoint, &dir.join("tail")] {
+            match files.remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+                _ => {}
+            }
         }
         files.sync_dir(dir)?;
     } else if let Some(less) = stored
@@ -192,6 +191,9 @@ pub fn open(
     {
         less.save(files, &checkpoint, &boot, true)?;
     }
+    // A killed process may have left writes in flight, which clearing waits for.
+    let all = settings.after_crash || end > from || report.stopped_at.is_some();
+    segments.settle(promised, end, all)?;
     let left = stored.index(&boot, settings.after_crash, tail.proven, end);
     // What lies in front of the log's first segment is gone.
     let oldest = segments.physical(segments.min()) as i64;
