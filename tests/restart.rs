@@ -18,3 +18,5 @@ mod many_queues;
 mod retention;
 #[path = "restart/stop.rs"]
 mod stop;
+#[path = "restart/store_command.rs"]
+mod store_command;

@@ -20,6 +20,9 @@ const CACHE_BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// Fewest: 32 blocks, so that the largest message fits.
 const CACHE_BYTES_MIN: u64 = 8 * 1024 * 1024;
 
+/// Largest write to the log, in bytes.
+const FLUSH_BYTES_MAX: usize = 1024 * 1024;
+
 /// Part of the memory that all shards together cache blocks in.
 const CACHE_PART: u64 = 16;
 
@@ -49,6 +52,8 @@ pub(super) fn store_settings(
             FlushDiskType::Sync => AckLevel::Durable,
         },
         flush_after_write,
+        flush_bytes_max: FLUSH_BYTES_MAX,
+        rebuild_queues: false,
         flush_interval_ms: settings.flush_interval_commit_log_ms,
         after_crash,
         delays: DelayTable(

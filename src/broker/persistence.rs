@@ -1,7 +1,7 @@
 //! The files of RocketMQ's `config/` folder, written by the control shard alone.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 
@@ -27,6 +27,8 @@ pub(super) struct TableFiles {
     layout: StoreLayout,
     saving: Cell<bool>,
     saved: LocalEvent,
+    /// Files that could not be written when it was last tried.
+    failed: RefCell<BTreeSet<PathBuf>>,
     /// Offsets of each shard as they were last written.
     offsets: RefCell<Vec<OffsetSnapshot>>,
     offsets_version: RefCell<DataVersion>,
@@ -49,6 +51,7 @@ impl TableFiles {
             layout,
             saving: Cell::new(false),
             saved: LocalEvent::default(),
+            failed: RefCell::default(),
             offsets: RefCell::new(offsets),
             offsets_version: RefCell::new(offsets_version),
             offsets_unsaved: Cell::new(false),
@@ -82,13 +85,25 @@ pub(super) fn load<T>(
     }
 }
 
-/// Writes a file; `false` where that failed, which the caller remembers.
-async fn save(path: PathBuf, bytes: Vec<u8>) -> bool {
-    let saved: io::Result<()> = blocking(move || save_json(&Disk, &path, &bytes)).await;
-    if let Err(error) = &saved {
-        tracing::error!(%error, "a configuration file was not written; it is tried again");
+impl TableFiles {
+    /// Writes a file; `false` where that failed, which the caller remembers. Says so
+    /// once, and when it is written again: a disk may be full for long.
+    async fn save(&self, name: &str, bytes: Vec<u8>) -> bool {
+        let path = self.path(name);
+        let file = path.clone();
+        let saved: io::Result<()> = blocking(move || save_json(&Disk, &file, &bytes)).await;
+        let mut failed = self.failed.borrow_mut();
+        match &saved {
+            Ok(()) if failed.remove(&path) => {
+                tracing::info!(path = %path.display(), "the configuration file is written again");
+            }
+            Err(error) if failed.insert(path) => {
+                tracing::error!(%error, "a configuration file was not written; it is tried again");
+            }
+            _ => {}
+        }
+        saved.is_ok()
     }
-    saved.is_ok()
 }
 
 impl BrokerShard {
@@ -112,12 +127,12 @@ impl BrokerShard {
         }
         control.tables.saving.set(true);
         if let Some(topics) = topics {
-            if !save(control.tables.path(TOPICS), topics).await {
+            if !control.tables.save(TOPICS, topics).await {
                 control.state.borrow_mut().topics.set_dirty();
             }
         }
         if let Some(groups) = groups {
-            if !save(control.tables.path(GROUPS), groups).await {
+            if !control.tables.save(GROUPS, groups).await {
                 control.state.borrow_mut().groups.set_dirty();
             }
         }
@@ -151,7 +166,7 @@ impl BrokerShard {
             version.next(now_ms());
             all.to_json(*version)
         };
-        let saved = save(control.tables.path(OFFSETS), bytes).await;
+        let saved = control.tables.save(OFFSETS, bytes).await;
         control.tables.offsets_unsaved.set(!saved);
     }
 
@@ -176,7 +191,7 @@ impl BrokerShard {
             version.next(now_ms());
             delay_json(&known, *version)
         };
-        let saved = save(control.tables.path(DELAYS), bytes).await;
+        let saved = control.tables.save(DELAYS, bytes).await;
         control.tables.delays_unsaved.set(!saved);
     }
 

@@ -11,9 +11,6 @@ use super::handle::Shared;
 use super::segment;
 use super::shard_store::AckLevel;
 
-/// Largest write to the log, in bytes.
-const FLUSH_BYTES_MAX: usize = 1024 * 1024;
-
 /// Longest time that bytes gather under ASYNC_FLUSH before they are written.
 const GATHER: Duration = Duration::from_millis(10);
 
@@ -50,7 +47,7 @@ pub(super) async fn flush_log(shared: &Rc<Shared>) {
             let log = &state.log;
             let unsynced = log.durable() < log.flushed();
             (
-                log.next_flush(FLUSH_BYTES_MAX),
+                log.next_flush(settings.flush_bytes_max),
                 state.is_gathered(),
                 unsynced,
             )
@@ -103,7 +100,7 @@ pub(super) async fn flush_log(shared: &Rc<Shared>) {
             .state
             .borrow()
             .log
-            .next_flush(FLUSH_BYTES_MAX)
+            .next_flush(settings.flush_bytes_max)
             .unwrap_or(plan);
         if file.as_ref().is_none_or(|(base, _)| *base != plan.segment) {
             if let Some((_, done)) = file.take() {

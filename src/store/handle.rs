@@ -1,7 +1,7 @@
 //! A shard's store as its shard holds it, and what it loads for readers.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -14,11 +14,11 @@ use super::consume_queue::{Entry, QueueIndex};
 use super::edge::{Edge, Files, LogFile, LogMode, Patience, Ring};
 use super::flush::flush_log;
 use super::index::{IndexFiles, IndexSlot, run_index};
-use super::queue_files;
+use super::queue_files::{self, Touched};
 use super::queue_writer::write_queues;
 use super::retention::Retention;
 use super::shard_store::{Missing, ShardStore, StoreSettings};
-use super::{OpenError, RecoveryReport, ShardId, recovery, segment};
+use super::{OpenError, RecoveryReport, ShardId, recovery, segment, spare};
 use crate::local_event::LocalEvent;
 
 /// Time between two rounds of queue writes.
@@ -59,7 +59,7 @@ pub(super) struct Shared {
     /// Blocks that are being read.
     loading: RefCell<HashMap<u64, Rc<LocalEvent>>>,
     /// Queue files written since the last sync.
-    pub touched: RefCell<BTreeSet<PathBuf>>,
+    pub touched: RefCell<Touched>,
     /// The index; `None`: keys are not indexed.
     pub index: Option<IndexSlot>,
 }
@@ -103,6 +103,7 @@ impl StoreHandle {
     ) -> Result<(StoreHandle, RecoveryReport), OpenError> {
         let files = edge.files();
         let opened = recovery::open(&*files, dir, shard, &settings)?;
+        spare::keep(&*files, dir);
         let retention = Retention::new(opened.log.min(), opened.synced);
         let index = settings
             .index

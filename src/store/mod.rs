@@ -31,6 +31,7 @@ mod json_file;
 mod layout;
 mod lock;
 mod queue_files;
+mod queue_recovery;
 mod queue_scan;
 mod queue_writer;
 mod recovery;
@@ -39,6 +40,7 @@ mod scan;
 mod segment;
 mod segments;
 mod shard_store;
+mod spare;
 mod tail;
 #[cfg(test)]
 mod tests;

@@ -33,6 +33,38 @@ pub struct WriteJob {
     pub bytes: Vec<u8>,
 }
 
+/// What was written and is not durable yet.
+#[derive(Debug, Default)]
+pub struct Touched {
+    files: BTreeSet<PathBuf>,
+    /// Folders that something was made in.
+    dirs: BTreeSet<PathBuf>,
+    /// What a killed process wrote is not known by name.
+    unknown: bool,
+}
+
+impl Touched {
+    /// Of a store whose last process may have left more.
+    pub fn after_crash(unknown: bool) -> Touched {
+        Touched {
+            unknown,
+            ..Touched::default()
+        }
+    }
+
+    /// Adds files.
+    pub fn add_files(&mut self, paths: impl IntoIterator<Item = PathBuf>) {
+        self.files.extend(paths);
+    }
+
+    /// Adds what another has.
+    pub fn join(&mut self, other: Touched) {
+        self.files.extend(other.files);
+        self.dirs.extend(other.dirs);
+        self.unknown |= other.unknown;
+    }
+}
+
 /// Writes a run of entries, across files where it must, and adds the files to `touched`.
 ///
 /// # Errors
@@ -41,7 +73,7 @@ pub fn write(
     files: &dyn Files,
     job: &WriteJob,
     file_bytes: u64,
-    touched: &mut BTreeSet<PathBuf>,
+    touched: &mut Touched,
 ) -> io::Result<()> {
     let mut at = job.first * ENTRY_BYTES as u64;
     let mut rest = &job.bytes[..];
@@ -57,10 +89,13 @@ pub fn write(
             other => other?,
         };
         if file.len()? < file_bytes {
+            // It is new, and so may its folder and that of its topic be.
+            let root_too = job.dir.ancestors().take(3).map(Path::to_owned);
+            touched.dirs.extend(root_too);
             file.set_len(file_bytes)?;
         }
         file.write_at(&rest[..len], at - base)?;
-        touched.insert(path);
+        touched.files.insert(path);
         at += len as u64;
         rest = &rest[len..];
     }
@@ -68,25 +103,54 @@ pub fn write(
 }
 
 /// Files that are made durable one by one. Where there are more the whole file system
-/// is: 10,000 files take a second instead of twenty.
-pub const SYNC_ALONE_MAX: usize = 512;
+/// is: measured on ext4, 3000 files took 0.1 s instead of 4.9 s. What others have
+/// written there is waited for as well.
+const SYNC_ALONE_MAX: usize = 512;
 
-/// Makes files below `dir` durable; those that are gone with their topic are passed over.
+/// Makes durable what was touched below `dir`. Nothing is left touched then.
 ///
 /// # Errors
 /// Those of the file system, with the path in the text.
-pub fn sync(files: &dyn Files, dir: &Path, paths: &BTreeSet<PathBuf>) -> io::Result<()> {
-    if paths.len() > SYNC_ALONE_MAX && files.sync_file_system(dir)? {
-        return Ok(());
-    }
-    for path in paths {
-        match files.open(path, Mode::Write) {
-            Ok(file) => file.sync()?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+pub fn sync(files: &dyn Files, dir: &Path, touched: &mut Touched) -> io::Result<()> {
+    while !sync_some(files, dir, touched)? {}
+    Ok(())
+}
+
+/// Files that one step makes durable.
+const SYNC_STEP: usize = 8;
+
+/// Makes durable some of what was touched below `dir`, and returns whether nothing is
+/// left touched; what is gone with its topic is passed over.
+///
+/// # Errors
+/// Those of the file system, with the path in the text.
+pub fn sync_some(files: &dyn Files, dir: &Path, touched: &mut Touched) -> io::Result<bool> {
+    let many = touched.unknown || touched.files.len() > SYNC_ALONE_MAX;
+    if !many || !files.sync_file_system(dir)? {
+        touched.unknown = false;
+        for _ in 0..SYNC_STEP {
+            let Some(path) = touched.files.first() else {
+                break;
+            };
+            passed_over(files.open(path, Mode::Write).and_then(|file| file.sync()))?;
+            touched.files.pop_first();
+        }
+        if !touched.files.is_empty() {
+            return Ok(false);
+        }
+        for dir in &touched.dirs {
+            passed_over(files.sync_dir(dir))?;
         }
     }
-    Ok(())
+    *touched = Touched::default();
+    Ok(true)
+}
+
+fn passed_over(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
 }
 
 /// Reads up to `count` entries from queue offset `first` on; stops at the end of
@@ -343,7 +407,7 @@ mod tests {
         #[test]
         fn what_is_written_is_found_read_and_cut(
             start in 0u64..40, runs in prop::collection::vec(1u64..25, 1..6), cut in 0u64..200,
-            preallocated: bool,
+            short: bool,
         ) {
             let root = tempfile::tempdir().unwrap();
             let dir = dir(root.path(), "T%a|b-c", 3);
@@ -351,14 +415,14 @@ mod tests {
             let first = next;
             for run in runs {
                 let bytes = entries(next..next + run).iter().flat_map(|e| e.to_bytes()).collect();
-                write(&Disk, &WriteJob { dir: dir.clone(), first: next, bytes }, FILE_BYTES, &mut BTreeSet::new()).unwrap();
+                write(&Disk, &WriteJob { dir: dir.clone(), first: next, bytes }, FILE_BYTES, &mut Touched::default()).unwrap();
                 next += run;
             }
-            if preallocated {
-                for entry in Disk.list(&dir).unwrap() {
-                    let file = Disk.open(&dir.join(entry.name), Mode::Write).unwrap();
-                    file.set_len(FILE_BYTES).unwrap();
-                }
+            if short && next % 10 != 0 {
+                // As the crash of a machine leaves it.
+                let base = (next - next % 10) * ENTRY_BYTES as u64;
+                let file = Disk.open(&dir.join(file_name(base)), Mode::Write).unwrap();
+                file.set_len(next * ENTRY_BYTES as u64 - base).unwrap();
             }
             let found = scan(&Disk, root.path(), FILE_BYTES).unwrap().unwrap();
             let [found] = &found[..] else { panic!("{found:?}") };
@@ -371,6 +435,9 @@ mod tests {
                 is_longer: false,
             };
             prop_assert_eq!(&found.extent, &extent);
+            for entry in Disk.list(&dir).unwrap() {
+                prop_assert_eq!(Disk.len(&dir.join(entry.name)).unwrap(), FILE_BYTES);
+            }
             let mut at = first;
             while at < next {
                 let run = read(&Disk, &dir, FILE_BYTES, at, 7, Patience::Wait).unwrap();

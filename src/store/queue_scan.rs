@@ -57,9 +57,33 @@ pub fn scan(
     shard_dir: &Path,
     file_bytes: u64,
 ) -> io::Result<Option<Vec<Found>>> {
-    let root = consume_queue_root(shard_dir);
     let mut found = Vec::new();
-    for topic_dir in files.list(&root)?.iter().filter(|entry| entry.is_dir) {
+    let all = each_queue(
+        files,
+        &consume_queue_root(shard_dir),
+        &mut |topic, queue_id, dir| {
+            let Some(extent) = extent(files, dir, file_bytes)? else {
+                return Ok(false);
+            };
+            found.push(Found {
+                topic: topic.to_owned(),
+                queue_id,
+                extent,
+            });
+            Ok(true)
+        },
+    )?;
+    Ok(all.then_some(found))
+}
+
+/// Hands out the folders of queues, until one is refused: whether none was. What is not
+/// a queue's folder is passed over.
+fn each_queue(
+    files: &dyn Files,
+    root: &Path,
+    each: &mut dyn FnMut(&str, i32, &Path) -> io::Result<bool>,
+) -> io::Result<bool> {
+    for topic_dir in files.list(root)?.iter().filter(|entry| entry.is_dir) {
         let Some(topic) = topic_dir.name.to_str() else {
             continue;
         };
@@ -70,18 +94,53 @@ pub fn scan(
             let Some(queue_id) = id.filter(|id| (0..QUEUES_PER_TOPIC_MAX).contains(id)) else {
                 continue;
             };
-            let path = topic_path.join(&queue_dir.name);
-            let Some(extent) = extent(files, &path, file_bytes)? else {
-                return Ok(None);
-            };
-            found.push(Found {
-                topic: topic.to_owned(),
-                queue_id,
-                extent,
+            if !each(topic, queue_id, &topic_path.join(&queue_dir.name))? {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// Finds the queues below the folder `root` whatever the size of their files, and of each
+/// what its newest file holds. Files that cannot be read are passed over.
+///
+/// # Errors
+/// Those of reading the outermost folder.
+pub fn ends(files: &dyn Files, root: &Path) -> io::Result<Vec<Found>> {
+    let mut found = Vec::new();
+    each_queue(files, root, &mut |topic, queue_id, dir| {
+        let extent = newest(files, dir).unwrap_or_default();
+        found.push(Found {
+            topic: topic.to_owned(),
+            queue_id,
+            extent,
+        });
+        Ok(true)
+    })?;
+    Ok(found)
+}
+
+fn newest(files: &dyn Files, dir: &Path) -> io::Result<Extent> {
+    let names = files.list(dir)?;
+    let bases = names.iter().filter_map(|entry| offset_of_name(&entry.name));
+    let mut bases: Vec<u64> = bases.filter(|base| *base < OFFSET_END).collect();
+    bases.sort_unstable();
+    for base in bases.into_iter().rev() {
+        let file = files.open(&dir.join(file_name(base)), Mode::Read)?;
+        let set = count_set(&*file, file.len()? / ENTRY_BYTES as u64)?;
+        if set.count > 0 {
+            let first = base / ENTRY_BYTES as u64;
+            return Ok(Extent {
+                first,
+                next: first + set.count,
+                oldest: set.oldest,
+                newest: set.newest,
+                is_longer: set.is_dirty,
             });
         }
     }
-    Ok(Some(found))
+    Ok(Extent::default())
 }
 
 fn extent(files: &dyn Files, dir: &Path, file_bytes: u64) -> io::Result<Option<Extent>> {

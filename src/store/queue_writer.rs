@@ -1,8 +1,6 @@
 //! Entries to queue files, and the checkpoint that vouches for them.
 
-use std::collections::BTreeSet;
 use std::io;
-use std::path::PathBuf;
 use std::rc::Rc;
 
 use super::checkpoint::{Checkpoint, IndexMark, Stored};
@@ -10,14 +8,12 @@ use super::consume_queue::ENTRY_BYTES;
 use super::edge::Files;
 use super::handle::Shared;
 use super::index;
-use super::queue_files::{self, WriteJob};
+use super::queue_files::{self, Touched, WriteJob};
 use super::shard_store::StoreSettings;
+use super::spare;
 
 /// Bytes of queue entries written in one go, which bounds the memory of a round.
 const QUEUE_WRITE_BYTES_MAX: usize = 8 * 1024 * 1024;
-
-/// Files that are made durable in one go.
-const SYNC_STEP: usize = 8;
 
 /// Writes new entries to the queue files, then the checkpoint. One round at a
 /// time: a checkpoint vouches for the entries that rounds before it have taken.
@@ -47,6 +43,7 @@ async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) {
         let message_timestamp = shared.state.borrow().message_timestamp();
         let (indexes, jobs): (Vec<_>, Vec<_>) = jobs.into_iter().unzip();
         let settings = shared.state.borrow().settings().clone();
+        let dir = shared.dir.clone();
         let mut touched = shared.touched.take();
         let files = shared.files.clone();
         let (outcome, touched, index, buffer) = shared
@@ -55,9 +52,13 @@ async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) {
                 let mut buffer = Vec::new();
                 if let (Some(index), Some(keys)) = (&mut index, keys) {
                     buffer = index.run(&*files, keys);
-                    touched.extend(index.take_touched());
+                    touched.add_files(index.take_touched());
                 }
-                let outcome = write_jobs(&*files, &jobs, &settings, &mut touched);
+                let mut outcome = write_jobs(&*files, &jobs, &settings, &mut touched);
+                let fault = outcome.fault.as_ref();
+                if fault.is_some_and(|error| spare::give(&*files, &dir, error)) {
+                    outcome = write_jobs(&*files, &jobs, &settings, &mut touched);
+                }
                 (outcome, touched, index, buffer)
             })
             .await;
@@ -66,7 +67,7 @@ async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) {
             slot.give_back(index);
             index::reuse(shared, buffer);
         }
-        shared.touched.borrow_mut().extend(touched);
+        shared.touched.borrow_mut().join(touched);
         let saved = if all && outcome.fault.is_none() {
             let promised = [Some(vouched), shared.unpromised.get()]
                 .into_iter()
@@ -98,7 +99,8 @@ async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) {
             state.queue_written(index, end);
         }
         let failed = outcome.fault.is_some();
-        let fault = outcome.fault.or(saved.err().map(|error| error.to_string()));
+        let fault = outcome.fault.or(saved.err());
+        let fault = fault.map(|error| error.to_string());
         // A full disk is told of once, not four times a second.
         if state.set_queues_unwritable(fault.clone()) {
             match fault {
@@ -121,14 +123,14 @@ struct Outcome {
     /// Of each the queue offset behind what was written; `None`: it was not.
     done: Vec<Option<u64>>,
     /// The first thing that went wrong.
-    fault: Option<String>,
+    fault: Option<io::Error>,
 }
 
 fn write_jobs(
     files: &dyn Files,
     jobs: &[WriteJob],
     settings: &StoreSettings,
-    touched: &mut BTreeSet<PathBuf>,
+    touched: &mut Touched,
 ) -> Outcome {
     let mut outcome = Outcome {
         done: Vec::with_capacity(jobs.len()),
@@ -139,7 +141,7 @@ fn write_jobs(
         outcome.done.push(match written {
             Ok(()) => Some(job.first + (job.bytes.len() / ENTRY_BYTES) as u64),
             Err(error) => {
-                outcome.fault.get_or_insert_with(|| error.to_string());
+                outcome.fault.get_or_insert(error);
                 None
             }
         });
@@ -147,58 +149,77 @@ fn write_jobs(
     outcome
 }
 
-/// Writes the checkpoint; with `sync`, after all files that were written were made
-/// durable. Returns the position up to which the device then holds the queue files, 0
-/// without `sync`.
+/// Writes the checkpoint; with `sync`, after all that was written was made durable.
+/// Returns the position up to which the device then holds the queue files, 0 without
+/// `sync`.
 async fn save_checkpoint(
     shared: &Shared,
     mut checkpoint: Checkpoint,
     sync: bool,
 ) -> io::Result<u64> {
-    // What the device holds of the index is known better than where it is behind, or
-    // may have lost something.
+    // Where the index is not open, or a sync failed, what the device held before stays
+    // the promise.
     let index = Some(checkpoint.synced.index)
         .filter(|mark| sync && *mark != IndexMark::default() && !shared.sync_failed.get())
         .unwrap_or(shared.index_synced.get());
     if sync {
         sync_touched(shared).await?;
     }
-    let (files, path) = (shared.files.clone(), shared.dir.join("checkpoint"));
-    let save = move || {
-        // What was synced before stays the promise.
-        let before = Stored::load(&*files, &path)?.synced();
-        if !sync || before.position > checkpoint.synced.position {
-            checkpoint.synced = before;
+    let (files, dir) = (shared.files.clone(), shared.dir.clone());
+    let work = move || {
+        let path = dir.join("checkpoint");
+        let mut save = || {
+            // What was synced before stays the promise.
+            let before = Stored::load(&*files, &path)?.synced();
+            if !sync || before.position > checkpoint.synced.position {
+                checkpoint.synced = before;
+            }
+            checkpoint.synced.index = index;
+            checkpoint.save(&*files, &path, &files.boot_id()?, sync)
+        };
+        save().or_else(|error| match spare::give(&*files, &dir, &error) {
+            true => save(),
+            false => Err(error),
+        })?;
+        if sync {
+            spare::keep(&*files, &dir);
         }
-        checkpoint.synced.index = index;
-        checkpoint.save(&*files, &path, &files.boot_id()?, sync)?;
         Ok(checkpoint.synced.position)
     };
-    let synced = shared.edge.blocking(save).await;
+    let synced = shared.edge.blocking(work).await;
     if sync && synced.is_ok() {
         shared.index_synced.set(index);
     }
     synced.map(|position| if sync { position } else { 0 })
 }
 
-/// Makes the files durable that were written since the last time, a few in one go: the
+/// Makes durable what was written since the last time, a few files in one go: the
 /// helper thread has other work.
 async fn sync_touched(shared: &Shared) -> io::Result<()> {
-    let touched = shared.touched.take();
-    let all: Vec<_> = touched.iter().cloned().collect();
-    let step = match all.len() {
-        0..=queue_files::SYNC_ALONE_MAX => SYNC_STEP,
-        many => many,
-    };
-    for paths in all.chunks(step) {
+    loop {
+        let mut touched = shared.touched.take();
         let (files, dir) = (shared.files.clone(), shared.dir.clone());
-        let paths: BTreeSet<_> = paths.iter().cloned().collect();
-        let sync = move || queue_files::sync(&*files, &dir, &paths);
-        if let Err(error) = shared.edge.blocking(sync).await {
+        let (done, failed, touched) = shared
+            .edge
+            .blocking(move || {
+                let mut failed = false;
+                let mut sync = || queue_files::sync_some(&*files, &dir, &mut touched);
+                let done = sync().or_else(|error| {
+                    failed = true;
+                    match spare::give(&*files, &dir, &error) {
+                        true => sync(),
+                        false => Err(error),
+                    }
+                });
+                (done, failed, touched)
+            })
+            .await;
+        shared.touched.borrow_mut().join(touched);
+        if failed {
             shared.sync_failed.set(true);
-            shared.touched.borrow_mut().extend(touched);
-            return Err(error);
+        }
+        if done? {
+            return Ok(());
         }
     }
-    Ok(())
 }

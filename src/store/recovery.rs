@@ -11,7 +11,6 @@
 //! The work is bounded by what was written since the last checkpoint. It runs
 //! before the shard serves and waits for the disk.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,18 +18,17 @@ use std::time::Instant;
 
 use super::checkpoint::Stored;
 use super::commit_log::CommitLog;
-use super::consume_queue::{ENTRY_BYTES, Entry, Queues};
+use super::consume_queue::Queues;
 use super::edge::Files;
 use super::index::IndexStart;
 use super::layout::{commit_log_dir, consume_queue_root};
-use super::queue_files;
-use super::queue_scan::{self, Found};
+use super::queue_files::{self, Touched};
+use super::queue_recovery::{QueueRecovery, Recovered};
 use super::scan::{LogEnd, Scan};
 use super::segments::{self, Segments};
 use super::shard_store::StoreSettings;
 use super::tail::Tail;
-use super::{POSITION_BITS, ShardId, align_down};
-use crate::wire::message::Record;
+use super::{ShardId, align_down};
 
 /// Why a store cannot be opened.
 #[derive(Debug)]
@@ -97,7 +95,7 @@ pub struct Opened {
     pub report: RecoveryReport,
     pub message_timestamp: i64,
     /// Queue files written and not synced.
-    pub touched: BTreeSet<PathBuf>,
+    pub touched: Touched,
     /// Position up to which the checkpoint on the device vouches for queue files.
     pub synced: u64,
     /// From where the index goes on.
@@ -126,17 +124,32 @@ pub fn open(
     let mut report = RecoveryReport::default();
     let tail = take_over_tail(&mut segments, dir, shard, &mut report)?;
     let checkpoint = dir.join("checkpoint");
-    let stored = Stored::load(files, &checkpoint)?;
+    let stored = Stored::load(files, &checkpoint).unwrap_or_else(|error| {
+        tracing::warn!(%shard, %error, "the checkpoint cannot be read: the whole log is");
+        Stored::default()
+    });
     report.left_by = stored.left_by();
     let promised = stored.durable().min(segments.end()).max(tail.promised);
-    let opening = Opening {
+    let recovered = QueueRecovery {
         files,
         dir,
         shard,
         settings,
         segments: &segments,
+        stored: &stored,
+        proven: tail.proven,
+        promised,
     };
-    let (mut queues, from) = opening.queues(&stored, tail.proven)?;
+    let Recovered {
+        mut queues,
+        from,
+        touched,
+        anew,
+    } = recovered.run()?;
+    let opening = Opening {
+        shard,
+        segments: &segments,
+    };
     let mut scan = Scan {
         files,
         dir,
@@ -148,7 +161,7 @@ pub fn open(
             false => u64::MAX,
         },
         message_timestamp: 0,
-        touched: BTreeSet::new(),
+        touched,
     };
     let end = scan.run(&segments, from)?;
     let (message_timestamp, touched) = (scan.message_timestamp, scan.touched);
@@ -161,10 +174,17 @@ pub fn open(
     let all = settings.after_crash || end > from || report.stopped_at.is_some();
     segments.settle(promised, end, all)?;
     let (beyond, boot) = (stored.is_beyond(end), files.boot_id()?);
-    let synced = if beyond { 0 } else { stored.synced().position };
+    let synced = if beyond || anew {
+        0
+    } else {
+        stored.synced().position
+    };
     if beyond {
         // It would be taken for true when the log has grown as long again.
-        files.remove_file(&checkpoint)?;
+        match files.remove_file(&checkpoint) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
         files.sync_dir(dir)?;
     } else if let Some(less) = stored
         .without_written(&boot, tail.proven)
@@ -266,191 +286,11 @@ fn take_over_tail(
 }
 
 struct Opening<'a> {
-    files: &'a dyn Files,
-    dir: &'a Path,
     shard: ShardId,
-    settings: &'a StoreSettings,
     segments: &'a Segments<'a>,
 }
 
 impl Opening<'_> {
-    fn physical(&self, position: u64) -> i64 {
-        self.segments.physical(position) as i64
-    }
-
-    /// The queues as their files have them, cut to the messages in front of the
-    /// position from which the log is read again; and that position.
-    fn queues(&self, stored: &Stored, proven: u64) -> Result<(Queues, u64), OpenError> {
-        let (files, shard) = (self.files, self.shard);
-        let file_bytes = self.settings.queue_file_bytes;
-        let Some(found) = queue_scan::scan(files, self.dir, file_bytes)? else {
-            return self.anew(&[], "queue files of another size setting");
-        };
-        let vouched = stored.vouched(&files.boot_id()?, proven);
-        let theirs = match stored.foreign() {
-            Some(time) => self.foreign_start(&found, time)?,
-            None => 0,
-        };
-        let from = vouched.position.max(theirs);
-        if from < self.segments.min() || from > self.segments.end() {
-            // Nothing is vouched for, or what was is gone: the whole log it is.
-            return Ok((
-                self.load(&found, self.segments.min())?.0,
-                self.segments.min(),
-            ));
-        }
-        if !self.segments.is_boundary(from)? {
-            return self.anew(&found, "the checkpoint does not point at a message");
-        }
-        let (queues, sound) = self.load(&found, from)?;
-        if !sound {
-            return self.anew(&found, "queue files are damaged");
-        }
-        // Files that were to be deleted may still be there.
-        let (entries, starts) = queues.sums();
-        let whole = entries == vouched.entries && starts <= stored.starts();
-        if theirs <= vouched.position && from > self.segments.min() && !whole {
-            tracing::warn!(%shard, entries, starts, ?vouched, "entries are missing");
-            return self.anew(&found, "queue files are missing or damaged");
-        }
-        Ok((queues, from))
-    }
-
-    /// Removes all queue files: they are made anew from the whole log.
-    fn anew(&self, found: &[Found], why: &str) -> Result<(Queues, u64), OpenError> {
-        tracing::warn!(shard = %self.shard, "{why}: queues are made anew from the whole log");
-        let mut queues = Queues::default();
-        for found in found {
-            self.keep_offset(found, &mut queues)?;
-        }
-        queue_files::remove_all(self.files, self.dir)?;
-        Ok((queues, self.segments.min()))
-    }
-
-    /// A queue whose messages are all gone with their segments goes on at the offset
-    /// it had, where its last entry can be true.
-    fn keep_offset(&self, found: &Found, queues: &mut Queues) -> io::Result<()> {
-        let min = self.segments.min();
-        let plausible =
-            found.extent.next > 0 && found.extent.next <= min / segments::MESSAGE_BYTES_MIN;
-        if !plausible {
-            return Ok(());
-        }
-        let start = self.physical(0);
-        let gone = found.extent.newest.is_some_and(|entry| {
-            entry.is_nothing() || (start..self.physical(min)).contains(&entry.physical)
-        });
-        let per_file = self.settings.queue_file_bytes / ENTRY_BYTES as u64;
-        let last = found.extent.next - 1;
-        if gone {
-            let first = last - last % per_file;
-            let index = queues.insert(&found.topic, found.queue_id, first, first);
-            let queue = queues.get_mut(index);
-            while queue.next < found.extent.next {
-                queue.push(Entry::NOTHING);
-            }
-        }
-        Ok(())
-    }
-
-    /// From where on the log of another broker's store is read again. After a clean
-    /// stop its queue files hold everything; after another one, everything in front
-    /// of the newest segment that begins with a message of `time` or before.
-    fn foreign_start(&self, found: &[Found], time: i64) -> io::Result<u64> {
-        if !self.settings.after_crash {
-            let mut end = 0;
-            for queue in found
-                .iter()
-                .filter(|queue| queue.extent.next > queue.extent.first)
-            {
-                let newest = queue.extent.newest.filter(|entry| !entry.is_nothing());
-                let Some(entry) = newest else {
-                    continue;
-                };
-                if !self.is_last_of(&entry, queue)? {
-                    tracing::warn!(
-                        shard = %self.shard,
-                        topic = queue.topic,
-                        queue = queue.queue_id,
-                        "the last entry is not that of the queue's message: not believed"
-                    );
-                    return Ok(0);
-                }
-                end = end.max(entry.physical + i64::from(entry.size));
-            }
-            return Ok(end as u64 & ((1 << POSITION_BITS) - 1));
-        }
-        for &base in self.segments.positions().iter().rev() {
-            if let segments::Found::Record(record) = self.segments.reader(base)?.at(base)? {
-                if record.store_timestamp() <= time {
-                    return Ok(base);
-                }
-            }
-        }
-        Ok(0)
-    }
-
-    /// Whether the newest entry of a queue points at its message, or at one that is gone
-    /// with its segment. A broker that was killed can have left entries of messages that
-    /// the log lacks, and another one opened the store since.
-    fn is_last_of(&self, entry: &Entry, queue: &Found) -> io::Result<bool> {
-        let segments = self.segments;
-        let position = entry.physical as u64 & ((1 << POSITION_BITS) - 1);
-        let size = entry.size as u64;
-        if self.physical(position) != entry.physical || position >= segments.end() {
-            return Ok(false);
-        }
-        // Entries of light queues point at messages of other topics.
-        if position < segments.min() || queue.topic.starts_with("%LMQ%") {
-            return Ok(true);
-        }
-        let room = segments.base(position) + segments.bytes() - position;
-        if size > room.min(segments::RECORD_BYTES_MAX as u64) {
-            return Ok(false);
-        }
-        let bytes = segments.read(position, size as usize)?;
-        Ok(Record::parse(&bytes).is_ok_and(|record| {
-            record.topic() == queue.topic.as_bytes()
-                && record.queue_id() == queue.queue_id
-                && record.queue_offset() as u64 == queue.extent.next - 1
-        }))
-    }
-
-    /// Takes over the queues that were found, cut to the entries of messages in
-    /// front of `from`; and whether these can be true.
-    fn load(&self, found: &[Found], from: u64) -> Result<(Queues, bool), OpenError> {
-        let file_bytes = self.settings.queue_file_bytes;
-        let (start, limit) = (self.physical(0), self.physical(from));
-        let mut sound = true;
-        let mut queues = Queues::default();
-        for found in found {
-            let dir = queue_files::dir(self.dir, &found.topic, found.queue_id);
-            let before = |entry: &Entry| entry.physical < limit || entry.is_nothing();
-            let next = if found.extent.newest.as_ref().is_some_and(before) {
-                found.extent.next
-            } else {
-                let range = found.extent.first..found.extent.next;
-                queue_files::partition(self.files, &dir, file_bytes, range, before)?
-            };
-            if next < found.extent.next || found.extent.is_longer {
-                queue_files::truncate(self.files, &dir, file_bytes, next)?;
-            }
-            if self.settings.after_crash && next > found.extent.first {
-                // A crash harms what was being written: the newest file.
-                let newest = (next - 1) - (next - 1) % (file_bytes / ENTRY_BYTES as u64);
-                let range = newest.max(found.extent.first)..next;
-                sound &= queue_files::is_rising(self.files, &dir, file_bytes, range, start, limit)?;
-            }
-            let index = queues.insert(&found.topic, found.queue_id, found.extent.first, next);
-            if let Some(oldest) = found.extent.oldest.filter(|entry| !entry.is_nothing()) {
-                if found.extent.first < next {
-                    queues.get_mut(index).oldest = oldest.physical;
-                }
-            }
-        }
-        Ok((queues, sound))
-    }
-
     /// Nothing is thrown away that the device had promised, or that lies in front
     /// of valid records of a later segment.
     fn refuse_damage(&self, end: &LogEnd, promised: u64) -> Result<(), OpenError> {
@@ -464,7 +304,7 @@ impl Opening<'_> {
                 end.fault.as_deref().unwrap_or("nothing was written here")
             ),
         };
-        if end.position < promised {
+        if end.position < promised && !segments.is_half_promised(end.position, promised)? {
             return Err(damaged(format!(
                 "but the device had promised the log up to byte {promised}"
             )));

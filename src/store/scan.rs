@@ -1,14 +1,13 @@
 //! Reading a log again: every record is entered into its queue as an append does.
 
-use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::POSITION_BITS;
 use super::consume_queue::{ENTRY_BYTES, Entry, Queue, Queues};
 use super::dispatch::{is_queued, tags_code};
 use super::edge::Files;
-use super::queue_files::{self, WriteJob};
+use super::queue_files::{self, Touched, WriteJob};
 use super::queue_scan::QUEUES_PER_TOPIC_MAX;
 use super::recovery::RecoveryReport;
 use super::segments::{Found, MESSAGE_BYTES_MIN, Segments};
@@ -30,7 +29,7 @@ pub struct Scan<'a> {
     /// Store time of the newest message read, ms since 1970.
     pub message_timestamp: i64,
     /// Queue files written and not synced.
-    pub touched: BTreeSet<PathBuf>,
+    pub touched: Touched,
 }
 
 /// Where a scan ended.

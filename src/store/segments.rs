@@ -20,6 +20,9 @@ pub const MESSAGE_BYTES_MIN: u64 = 22;
 /// Bytes of the log that are read at once.
 const WINDOW_BYTES: usize = 4 * 1024 * 1024;
 
+/// Bytes of a record up to the end of its physical offset.
+const HEAD_BYTES: usize = 36;
+
 /// What a device writes as a whole or not at all, in bytes.
 const SECTOR_BYTES: u64 = 512;
 
@@ -65,7 +68,16 @@ impl<'a> Segments<'a> {
         };
         match segments.positions[..] {
             [] => {}
-            [first, second, ..] => segments.bytes = second - first,
+            [first, second, ..] => {
+                // Only the last one may be shorter than the others.
+                let len = files.len(&segments.path(first))?;
+                let whole = len > 0 && len % BLOCK_BYTES as u64 == 0;
+                segments.bytes = if whole {
+                    len.min(second - first)
+                } else {
+                    second - first
+                };
+            }
             [only] => {
                 let len = files.len(&segments.path(only))?;
                 if len > 0 && len % BLOCK_BYTES as u64 == 0 {
@@ -226,23 +238,65 @@ impl<'a> Segments<'a> {
         Ok(true)
     }
 
-    /// Whether the log has a message at `position` that is not the one that `bytes` begin
-    /// with. A part of that one, and nothing behind, is what a write that was stopped
-    /// leaves.
+    /// Whether the log has messages from `start` on that are not those of `bytes`, or lie
+    /// behind them: another broker's. What `bytes` have, or a beginning of that, is what
+    /// writes of a killed process leave.
     ///
     /// # Errors
     /// Those of reading.
-    pub fn has_another(&self, position: u64, bytes: &[u8]) -> io::Result<bool> {
-        if position == self.end() {
+    pub fn has_another(&self, start: u64, bytes: &[u8]) -> io::Result<bool> {
+        let mut at = start;
+        while at < self.end() {
+            let base = self.base(at);
+            let mut reader = self.reader(base)?;
+            loop {
+                let ours = bytes.get((at - start) as usize..).unwrap_or_default();
+                match reader.at(at)? {
+                    Found::Record(record) => {
+                        let here = record.bytes();
+                        let same = here.iter().zip(ours).take_while(|(a, b)| a == b).count();
+                        if same < here.len() {
+                            return Ok(ours.is_empty() || here[same..].iter().any(|&b| b != 0));
+                        }
+                        at += here.len() as u64;
+                    }
+                    Found::SegmentEnd => break,
+                    Found::Clear | Found::Damage(_) => return Ok(false),
+                }
+            }
+            if at < base + self.bytes {
+                let ours = bytes.get((at - start) as usize..).unwrap_or_default();
+                let blank = self.read(at, BLANK_BYTES)?;
+                if !ours.starts_with(&blank) {
+                    return Ok(true);
+                }
+            }
+            at = base + self.bytes;
+        }
+        Ok(false)
+    }
+
+    /// Whether the message at `position`, of which the device had promised a part up to
+    /// `promised`, ends behind that: it was never promised as a whole.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn is_half_promised(&self, position: u64, promised: u64) -> io::Result<bool> {
+        let have = promised - position;
+        if have < BLANK_BYTES as u64 {
+            return Ok(true);
+        }
+        let base = self.base(position);
+        let head_bytes = HEAD_BYTES.min((base + self.bytes - position) as usize);
+        let head = self.read(position, head_bytes)?;
+        let word = |i: usize| u32::from_be_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]);
+        let size = u64::from(word(0));
+        if !matches!(word(4), MAGIC_V1 | MAGIC_V2) || position + size <= promised {
             return Ok(false);
         }
-        let mut reader = self.reader(self.base(position))?;
-        let Found::Record(record) = reader.at(position)? else {
-            return Ok(false);
-        };
-        let here = record.bytes();
-        let same = here.iter().zip(bytes).take_while(|(a, b)| a == b).count();
-        Ok(here[same..].iter().any(|&byte| byte != 0))
+        let physical = self.physical(position).to_be_bytes();
+        Ok(size <= base + self.bytes - position
+            && (have < HEAD_BYTES as u64 || head.get(28..36) == Some(&physical[..])))
     }
 
     /// Whether a record, a filler or clear space begins at `position`.
@@ -432,7 +486,7 @@ impl SegmentReader {
         }
         // Looked at before the whole of it is read: a body may be full of magics.
         let physical = self.physical + at;
-        let head = self.bytes(at, (size as usize).min(36))?;
+        let head = self.bytes(at, (size as usize).min(HEAD_BYTES))?;
         if head.get(28..36) != Some(&physical.to_be_bytes()[..]) {
             return Ok(Found::Damage("the message of another place".to_owned()));
         }

@@ -58,9 +58,13 @@ pub struct StoreSettings {
     pub flush_after_write: bool,
     /// Under ASYNC_FLUSH: time between device flushes, ms.
     pub flush_interval_ms: u64,
-    /// Whether the last broker on the store did not stop cleanly: every entry of the
-    /// queue files is looked at.
+    /// Whether the last broker on the store did not stop cleanly: the entries of each
+    /// queue's newest file are looked at.
     pub after_crash: bool,
+    /// Most bytes that one write gives to the device, a multiple of 4096.
+    pub flush_bytes_max: usize,
+    /// All queue files are made anew from the log when the store is opened.
+    pub rebuild_queues: bool,
     /// Delay levels.
     pub delays: DelayTable,
     /// Size of index files; `None`: keys are not indexed.

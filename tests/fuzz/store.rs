@@ -31,6 +31,8 @@ fn settings() -> StoreSettings {
         cache_bytes: 0,
         ack: AckLevel::Written,
         flush_after_write: false,
+        flush_bytes_max: 1 << 20,
+        rebuild_queues: false,
         flush_interval_ms: 10,
         after_crash: true,
         delays: DelayTable(vec![1000, 5000]),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{Config, Pull, Send, Server, max_offset, topic};
+use crate::common::{Config, Pull, Send, Server, eventually, max_offset, topic};
 
 /// `RINGMQ_QUEUES` has another number.
 const QUEUES: u64 = 10_000;
@@ -49,8 +49,15 @@ fn idle_queues_cost_little_and_open_in_a_moment() {
     let before = server.resident();
     fill(&server, queues);
     let warm = server.resident();
-    // Making a folder and a file for each takes its time where there are far more.
-    std::thread::sleep(Duration::from_secs(queues / 1500 / 10 * 10));
+    // Making a folder and a file for each takes its time, and a stop waits for it.
+    eventually("queue files are there", Duration::from_secs(300), || {
+        let topics = (0..queues).step_by(PER_TOPIC as usize);
+        let folders = topics.map(|n| {
+            let dir = server.store().join("consumequeue").join(name(n).0);
+            std::fs::read_dir(dir).map_or(0, |entries| entries.count() as u64)
+        });
+        folders.sum::<u64>() == queues
+    });
     assert_eq!(server.stop(), 0);
     let mut opened = Vec::new();
     for crashed in [false, true] {

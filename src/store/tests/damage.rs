@@ -48,11 +48,11 @@ pub fn inflict(place: &Place, model: &Model, marks: Marks, damage: Damage, seed:
         Damage::Tail | Damage::PowerLoss if model.removals => {}
         Damage::Tail => {
             harm_tail(&*place.files, &place.dir.join("tail"), dice);
-            return marks.flushed;
+            return model.whole(marks.flushed);
         }
         Damage::PowerLoss => {
             lose_power(place, marks, dice);
-            return marks.durable;
+            return model.whole(marks.durable);
         }
     }
     model.written

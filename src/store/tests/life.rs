@@ -10,10 +10,10 @@ use glommio::{LocalExecutorBuilder, Placement};
 use super::model::{Model, QUEUES, Spec, Stored};
 use super::{Dice, Place, keys};
 use crate::store::edge::{Edge, Ring};
-use crate::store::{AckLevel, Entry, Fetch, NoRoom, RecoveryReport, StoreHandle, run_background};
+use crate::store::{Demand, NoRoom, RecoveryReport, StoreHandle, run_background};
 
 /// Longest time that anything may take before the store counts as stuck.
-const STUCK: Duration = Duration::from_secs(10);
+pub(super) const STUCK: Duration = Duration::from_secs(10);
 
 pub type Checked<T = ()> = Result<T, String>;
 
@@ -48,6 +48,8 @@ pub enum Op {
     RemoveTopic { queue: usize },
     /// The disk is full, messages are sent, and there is space again.
     FillDisk { queue: usize },
+    /// The oldest segments are deleted, so many of them.
+    Delete { segments: u64 },
 }
 
 /// How a life ends.
@@ -112,19 +114,19 @@ pub fn run<T: Send + 'static, F: Future<Output = Checked<T>>>(
 /// A store that is open, and what it must hold.
 #[derive(Clone)]
 pub struct Life {
-    edge: Rc<dyn Edge>,
-    store: StoreHandle,
-    place: Place,
-    model: Rc<RefCell<Model>>,
-    dice: Rc<RefCell<Dice>>,
-    last: Rc<Cell<Marks>>,
-    stop: Rc<Cell<bool>>,
+    pub(super) edge: Rc<dyn Edge>,
+    pub(super) store: StoreHandle,
+    pub(super) place: Place,
+    pub(super) model: Rc<RefCell<Model>>,
+    pub(super) dice: Rc<RefCell<Dice>>,
+    pub(super) last: Rc<Cell<Marks>>,
+    pub(super) stop: Rc<Cell<bool>>,
     /// Whether something went wrong that the store is not to blame for.
-    excused: Rc<dyn Fn() -> bool>,
+    pub(super) excused: Rc<dyn Fn() -> bool>,
     /// Whether the process is dead: what it does is not seen by anybody.
-    dead: Rc<dyn Fn() -> bool>,
+    pub(super) dead: Rc<dyn Fn() -> bool>,
     /// Fills the disk, or makes space again.
-    fill: Rc<dyn Fn(bool)>,
+    pub(super) fill: Rc<dyn Fn(bool)>,
 }
 
 impl Life {
@@ -226,7 +228,7 @@ impl Life {
     /// is what the log says.
     pub fn compare_after_open(&self, floor: u64, report: &RecoveryReport) -> Checked {
         let end = self.marks().written;
-        let model = &mut *self.model.borrow_mut();
+        let mut model = self.model.borrow_mut();
         ensure!(
             end >= floor && end <= model.written,
             "the log ends at {end}, not within {floor}..={}; {report:?}",
@@ -267,7 +269,8 @@ impl Life {
             );
             entries.removed = false;
         }
-        Ok(())
+        drop(model);
+        self.check_starts()
     }
 
     /// The order of the watermarks; none ever goes back.
@@ -327,6 +330,7 @@ impl Life {
                 self.model.borrow_mut().remove_topic(topic);
                 self.store.remove_topic(topic).await;
             }
+            Op::Delete { segments } => self.delete(*segments).await?,
             Op::FillDisk { queue } => {
                 (self.fill)(true);
                 for _ in 0..40 {
@@ -348,6 +352,58 @@ impl Life {
             }
         }
         self.check_marks()
+    }
+
+    /// Deletes segments; every queue then begins with its first message that is left.
+    async fn delete(&self, segments: u64) -> Checked {
+        let bytes = segments * self.place.settings.segment_bytes;
+        let min = self.store.with(|store| store.log().min());
+        // Whatever becomes of it, more than that is not gone.
+        {
+            let model = &mut *self.model.borrow_mut();
+            model.deleted = model.deleted.max(min + bytes);
+            model.begins_at(min + bytes);
+        }
+        let demand = Demand {
+            bytes,
+            ..Demand::default()
+        };
+        let deleted = self.store.delete_segments(&demand).await;
+        let swept = self.store.sweep_queues(|_| ()).await;
+        if (self.excused)() || (self.dead)() {
+            return Ok(());
+        }
+        deleted.map_err(|error| format!("delete: {error}"))?;
+        swept.map_err(|error| format!("sweep: {error}"))?;
+        self.check_starts()
+    }
+
+    /// Every queue begins with its first message that the log has.
+    fn check_starts(&self) -> Checked {
+        let model = self.model.borrow();
+        if model.removals {
+            return Ok(());
+        }
+        let log_min = self.store.with(|store| store.log().min());
+        ensure!(
+            log_min <= model.deleted,
+            "the log begins at {log_min}, segments were deleted up to {}",
+            model.deleted
+        );
+        for (queue, (topic, id)) in QUEUES.iter().enumerate() {
+            let indexes = &model.queues[queue].log_index;
+            let gone = |index: &&usize| model.log[**index].position < log_min;
+            let first = indexes.iter().take_while(gone).count() as u64;
+            let min = self.store.with(|store| {
+                let index = store.find_queue(topic, *id)?;
+                Some(store.queue(index).min)
+            });
+            ensure!(
+                min.is_none_or(|min| min == first),
+                "{topic} {id}: begins at {min:?}, its first message is {first}"
+            );
+        }
+        Ok(())
     }
 
     /// The next step of the store, or a little time.
@@ -497,180 +553,6 @@ impl Life {
         );
         model.written = at;
         Ok(())
-    }
-
-    /// Reads every queue from its first entry to its end.
-    async fn read_all(&self) -> Checked {
-        for (queue, (topic, id)) in QUEUES.into_iter().enumerate() {
-            let find = |life: &Life| {
-                life.store.with(|store| {
-                    let index = store.find_queue(topic, id)?;
-                    Some((store.queue(index).min, store.queue(index).visible))
-                })
-            };
-            let Some((mut at, end)) = find(self) else {
-                continue;
-            };
-            while at < end {
-                let read = self.read(queue, at, 64).await?;
-                if read == 0 && ((self.excused)() || (self.dead)()) {
-                    break;
-                }
-                ensure!(read > 0, "{topic} {id}: nothing at {at} of {end}");
-                at += read;
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads entries and their records, compares them with the model, and
-    /// returns how many there were.
-    async fn read(&self, queue: usize, from: u64, max: usize) -> Checked<u64> {
-        let (topic, id) = QUEUES[queue];
-        let Some(index) = self.store.with(|store| store.find_queue(topic, id)) else {
-            return Ok(0);
-        };
-        let began = self.edge.now();
-        let mut entries: Vec<Entry> = Vec::new();
-        loop {
-            let watermark = self.marks();
-            match self
-                .store
-                .with(|store| store.entries(index, from, max, &mut entries))
-            {
-                Ok(()) => {
-                    self.check_visible(queue, watermark)?;
-                    break;
-                }
-                Err(missing) => {
-                    ensure!(
-                        self.edge.now() - began < STUCK,
-                        "entries stay away: {missing:?}"
-                    );
-                    let loaded = self.store.load(missing).await;
-                    if self.store.with(|store| store.find_queue(topic, id)) != Some(index) {
-                        return Ok(0); // removed meanwhile
-                    }
-                    if loaded.is_err() && ((self.excused)() || (self.dead)()) {
-                        return Ok(0);
-                    }
-                    loaded.map_err(|error| format!("{topic} {id}: load {missing:?}: {error}"))?;
-                }
-            }
-        }
-        for (offset, entry) in (from..).zip(&entries) {
-            let mut out = Fetch::default();
-            let found = loop {
-                match self.store.with(|store| store.fetch(entry, &mut out)) {
-                    Ok(found) => break found,
-                    Err(missing) => {
-                        ensure!(out.is_empty(), "a part of a record");
-                        ensure!(
-                            self.edge.now() - began < STUCK,
-                            "record {entry:?} stays away: {missing:?}"
-                        );
-                        let loaded = self.store.load(missing).await;
-                        if loaded.is_err() && ((self.excused)() || (self.dead)()) {
-                            return Ok(0);
-                        }
-                        loaded
-                            .map_err(|error| format!("{topic} {id}: load {missing:?}: {error}"))?;
-                    }
-                }
-            };
-            let len = out.len();
-            let bytes = out.into_pieces().concat();
-            let model = self.model.borrow();
-            if self.store.with(|store| store.find_queue(topic, id)) != Some(index) {
-                return Ok(0); // removed meanwhile
-            }
-            let Some(stored) = model.stored(queue, offset) else {
-                return Err(format!("{topic} {id}: nothing was appended at {offset}"));
-            };
-            let expected = Entry {
-                physical: self.place.physical(stored.position),
-                size: stored.bytes.len() as i32,
-                tags_code: stored.tags_code,
-            };
-            let optional = offset < model.queues[queue].required as u64;
-            if optional && (entry.physical, entry.size) == (0, i32::MAX) {
-                continue;
-            }
-            ensure!(
-                *entry == expected,
-                "{topic} {id}: offset {offset}: {entry:?} is not {expected:?}"
-            );
-            ensure!(
-                found && len == bytes.len(),
-                "{topic} {id}: offset {offset} has no record"
-            );
-            ensure!(
-                bytes == stored.bytes,
-                "{topic} {id}: offset {offset}: other bytes"
-            );
-        }
-        Ok(entries.len() as u64)
-    }
-
-    /// Readers see exactly what the watermark has passed.
-    fn check_visible(&self, queue: usize, marks: Marks) -> Checked {
-        let (topic, id) = QUEUES[queue];
-        let watermark = match self.place.settings.ack {
-            AckLevel::Written => marks.written,
-            AckLevel::Durable => marks.durable,
-        };
-        let seen = self.store.with(|store| {
-            (
-                store.watermark(),
-                store
-                    .find_queue(topic, id)
-                    .map(|index| store.queue(index).visible),
-            )
-        });
-        let (mark, Some(visible)) = seen else {
-            return Ok(());
-        };
-        ensure!(mark == watermark, "watermark {mark} instead of {watermark}");
-        let model = self.model.borrow();
-        if model.queues[queue].removed {
-            return Ok(());
-        }
-        let passed = (0..).take_while(|&offset| {
-            model
-                .stored(queue, offset)
-                .is_some_and(|stored| stored.run_end <= watermark)
-        });
-        let passed = passed.count() as u64;
-        ensure!(
-            visible == passed,
-            "{topic} {id}: visible to {visible}, passed {passed}"
-        );
-        Ok(())
-    }
-
-    /// Reads here and there while other things happen, until told to stop.
-    fn spawn_reader(&self) -> Rc<RefCell<Option<Checked>>> {
-        let life = self.clone();
-        let mut dice = Dice::new(self.dice.borrow().clone().next() ^ 0x5555);
-        let result = Rc::new(RefCell::new(None));
-        let done = result.clone();
-        self.edge.spawn(Box::pin(async move {
-            let mut read = Ok(0);
-            while !life.stop.get() && read.is_ok() {
-                let queue = dice.below(QUEUES.len() as u64) as usize;
-                let len = life.model.borrow().queues[queue].log_index.len() as u64;
-                // Mostly near the end, where the tail meets the segments.
-                let near = dice.below(2) == 0;
-                let back = dice.below(if near { 8 } else { len + 1 });
-                read = life.read(queue, len.saturating_sub(back), 4).await;
-                life.edge
-                    .sleep(Duration::from_micros(dice.below(3000)))
-                    .await;
-            }
-            let read = read.map(|_| ()).map_err(|fault| format!("reader: {fault}"));
-            *done.borrow_mut() = Some(read);
-        }));
-        result
     }
 }
 

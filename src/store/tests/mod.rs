@@ -6,6 +6,7 @@
 //! in a `.seeds` file beside its source and runs first from then on; a failing seed of
 //! the machine is printed and replays exactly with `RINGMQ_SEED`.
 
+mod another;
 mod damage;
 mod directed;
 mod history;
@@ -15,6 +16,7 @@ mod log;
 mod machine;
 mod model;
 mod raw;
+mod reading;
 mod seeds;
 
 use std::sync::Arc;
@@ -57,6 +59,8 @@ fn settings(ack: AckLevel) -> StoreSettings {
         cache_bytes: 0,
         ack,
         flush_after_write: false,
+        flush_bytes_max: 1 << 20,
+        rebuild_queues: false,
         flush_interval_ms: 30,
         after_crash: true,
         delays: DelayTable(vec![1000, 5000, 10_000]),

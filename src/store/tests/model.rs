@@ -239,6 +239,8 @@ pub struct Model {
     pub clock_ms: i64,
     /// A topic was removed at some time.
     pub removals: bool,
+    /// Position in front of which segments may have been deleted.
+    pub deleted: u64,
 }
 
 impl Model {
@@ -278,6 +280,21 @@ impl Model {
         {
             queue.required = queue.log_index.len();
             queue.removed = !queue.log_index.is_empty();
+        }
+    }
+
+    /// End of the last record that lies in front of `position` as a whole.
+    pub fn whole(&self, position: u64) -> u64 {
+        let ends = self.log.iter().rev().map(Stored::end);
+        ends.into_iter().find(|&end| end <= position).unwrap_or(0)
+    }
+
+    /// The log begins at `min` now: entries of messages in front of it need not be there.
+    pub fn begins_at(&mut self, min: u64) {
+        for queue in &mut self.queues {
+            let gone = |index: &&usize| self.log[**index].position < min;
+            let gone = queue.log_index.iter().take_while(gone).count();
+            queue.required = queue.required.max(gone);
         }
     }
 

@@ -33,10 +33,16 @@ fn check_log(place: &Place, model: &Model) -> Checked {
         .filter(|name| !name.ends_with(".tmp"))
         .collect();
     names.sort();
-    let mut records = model.log.iter();
+    let first: u64 = names[0].parse().unwrap();
+    let first = first - place.physical(0) as u64;
+    ensure!(first <= model.deleted, "the log begins at {first}");
+    let mut records = model
+        .log
+        .iter()
+        .skip_while(|stored| stored.position < first);
     let mut ended = false;
     for (number, name) in names.iter().enumerate() {
-        let base = (number * segment) as u64;
+        let base = first + (number * segment) as u64;
         ensure!(
             *name == format!("{:020}", place.physical(base)),
             "segment {number} is named {name}"

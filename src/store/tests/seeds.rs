@@ -32,6 +32,8 @@ struct History {
     place: Place,
     model: Model,
     floor: Floor,
+    /// Segments are deleted: keys in front of them may be found or not.
+    deletions: bool,
     /// Topics are removed, so that power is never lost: a removed topic may come back then.
     removals: bool,
     loud: bool,
@@ -50,7 +52,12 @@ impl History {
             place.settings.index = None;
         }
         place.settings.flush_after_write = dice.below(2) == 0;
+        place.settings.flush_bytes_max = [8192, 20_480, 1 << 20][dice.below(3) as usize];
         let removals = dice.below(3) == 0;
+        let deletions = dice.below(3) == 0;
+        if deletions {
+            place.settings.index = None;
+        }
         History {
             seed,
             dice,
@@ -58,6 +65,7 @@ impl History {
             place,
             model: Model::default(),
             floor: Floor::default(),
+            deletions,
             removals,
             loud,
         }
@@ -78,8 +86,11 @@ impl History {
             2 | 3 => dice.below(9000) as usize,
             _ => dice.below(700) as usize,
         };
-        match dice.below(17) {
+        match dice.below(18) {
             16 => Op::FillDisk { queue },
+            17 if self.deletions => Op::Delete {
+                segments: 1 + dice.below(3),
+            },
             0..=5 => {
                 let count = 1 + dice.below(4);
                 let bodies = (0..count).map(|_| body(dice)).collect();
@@ -178,7 +189,7 @@ impl History {
                     self.machine.end(Cut::Kill);
                     self.floor = Floor {
                         kill: marks.written,
-                        power: marks.durable,
+                        power: self.model.whole(marks.durable),
                     };
                     // Entries that could not be written are made anew at the next start.
                     if self.machine.injected() == before {
@@ -202,7 +213,7 @@ impl History {
         if let Some(marks) = marks {
             self.floor = Floor {
                 kill: self.model.written,
-                power: marks.durable,
+                power: self.model.whole(marks.durable),
             };
         }
         if cut == Cut::Power {
@@ -215,10 +226,12 @@ impl History {
 
     /// Files are damaged while no process runs.
     fn harm(&mut self, marks: Marks) {
+        // Where a queue's messages are all deleted its file alone knows what comes next.
+        let queues = !self.deletions;
         let damage = match self.dice.below(14) {
             0 => Damage::Checkpoint,
-            1 => Damage::QueueFiles,
-            2 => Damage::QueueFilesAndCheckpoint,
+            1 if queues => Damage::QueueFiles,
+            2 if queues => Damage::QueueFilesAndCheckpoint,
             3 => Damage::Tail,
             4 => Damage::Index,
             5 => Damage::IndexAndCheckpoint,

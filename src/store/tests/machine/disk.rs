@@ -17,9 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::super::Dice;
-
-const SECTOR: usize = 512;
-const PAGE: usize = 4096;
+use super::inode::{Change, Inode, Mapped, PAGE, SECTOR, write_into};
 
 /// How a life of the machine's process, or of the machine, ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,194 +64,22 @@ fn apply(names: &mut BTreeMap<PathBuf, Node>, naming: &Naming) {
         }
         Naming::RemoveTree(dir) => names.retain(|path, _| !path.starts_with(dir)),
         Naming::Rename(from, to) => {
-            if let Some(node) = names.remove(from) {
-                names.insert(to.clone(), node);
+            let moved: Vec<_> = names
+                .iter()
+                .filter(|(path, _)| path.starts_with(from))
+                .map(|(path, node)| (path.clone(), *node))
+                .collect();
+            for (path, node) in moved {
+                names.remove(&path);
+                let inner = path.strip_prefix(from).unwrap();
+                let to = if inner.as_os_str().is_empty() {
+                    to.clone()
+                } else {
+                    to.join(inner)
+                };
+                names.insert(to, node);
             }
         }
-    }
-}
-
-/// A change of content that no device has promised.
-#[derive(Clone, Debug)]
-enum Change {
-    Write {
-        at: usize,
-        bytes: Vec<u8>,
-        through: bool,
-    },
-    Len(usize),
-    Zero(usize, usize),
-}
-
-/// See [`Machine::begin_sync`].
-pub struct SyncMark {
-    changes: usize,
-    content: Vec<u8>,
-}
-
-/// Memory that a process has mapped.
-pub struct Mapped {
-    words: *mut u64,
-    count: usize,
-}
-
-// SAFETY: the machine is used by one thread.
-unsafe impl Send for Mapped {}
-// SAFETY: as above.
-unsafe impl Sync for Mapped {}
-
-impl Mapped {
-    fn new(bytes: usize) -> Mapped {
-        let words = vec![0u64; bytes.div_ceil(8)].into_boxed_slice();
-        let count = words.len();
-        Mapped {
-            words: Box::into_raw(words).cast(),
-            count,
-        }
-    }
-
-    fn of(bytes: &[u8]) -> Mapped {
-        let mapped = Mapped::new(bytes.len());
-        // SAFETY: as many bytes were allocated, and nobody else knows them yet.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), mapped.start(), bytes.len()) };
-        mapped
-    }
-
-    pub fn start(&self) -> *mut u8 {
-        self.words.cast()
-    }
-
-    fn copy(&self, len: usize) -> Vec<u8> {
-        // SAFETY: `count` words were allocated; the process that writes them is a task
-        // of this thread and does not run now.
-        let all = unsafe { std::slice::from_raw_parts(self.start(), self.count * 8) };
-        all[..len].to_vec()
-    }
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        let slice = std::ptr::slice_from_raw_parts_mut(self.words, self.count);
-        // SAFETY: made by `Box::into_raw` of a slice of this length.
-        drop(unsafe { Box::from_raw(slice) });
-    }
-}
-
-#[derive(Default)]
-struct Inode {
-    seen: Vec<u8>,
-    promised: Vec<u8>,
-    changes: Vec<Change>,
-    in_flight: Vec<(u64, usize, Vec<u8>)>,
-    /// Writes of a killed process that are yet to land.
-    late: Vec<(usize, Vec<u8>)>,
-    /// The front of the file, where a process has mapped it.
-    mapped: Option<(Arc<Mapped>, usize)>,
-}
-
-fn write_into(content: &mut Vec<u8>, at: usize, bytes: &[u8]) {
-    if content.len() < at + bytes.len() {
-        content.resize(at + bytes.len(), 0);
-    }
-    content[at..at + bytes.len()].copy_from_slice(bytes);
-}
-
-impl Inode {
-    fn content(&self) -> Vec<u8> {
-        let mut content = self.seen.clone();
-        if let Some((mapped, len)) = &self.mapped {
-            let len = (*len).min(content.len());
-            content[..len].copy_from_slice(&mapped.copy(len));
-        }
-        content
-    }
-
-    fn change(&mut self, change: Change) {
-        match &change {
-            Change::Write { at, bytes, through } => {
-                write_into(&mut self.seen, *at, bytes);
-                if *through {
-                    write_into(&mut self.promised, *at, bytes);
-                }
-            }
-            Change::Len(len) => self.seen.resize(*len, 0),
-            Change::Zero(from, to) => {
-                let to = (*to).min(self.seen.len());
-                if *from < to {
-                    self.seen[*from..to].fill(0);
-                }
-            }
-        }
-        self.changes.push(change);
-    }
-
-    fn land_all(&mut self) {
-        for (at, bytes) in std::mem::take(&mut self.late) {
-            let through = false;
-            self.change(Change::Write { at, bytes, through });
-        }
-    }
-
-    /// The mapping process is gone: what it wrote belongs to the page cache.
-    fn unmap(&mut self) {
-        if self.mapped.is_some() {
-            self.seen = self.content();
-            self.mapped = None;
-        }
-    }
-
-    fn lose_power(&mut self, dice: &mut Dice) {
-        let mut content = std::mem::take(&mut self.promised);
-        let in_flight = std::mem::take(&mut self.in_flight).into_iter();
-        let late = std::mem::take(&mut self.late).into_iter();
-        for (at, bytes) in in_flight.map(|(_, at, bytes)| (at, bytes)).chain(late) {
-            let through = false;
-            self.changes.push(Change::Write { at, bytes, through });
-        }
-        let front = self.mapped.take();
-        let front = front.map(|(mapped, len)| mapped.copy(len));
-        for change in std::mem::take(&mut self.changes) {
-            // All, nothing, or a mixture.
-            let odds = dice.below(3);
-            let mut kept = || match odds {
-                0 => false,
-                1 => true,
-                _ => dice.below(2) == 0,
-            };
-            match change {
-                Change::Write { at, bytes, through } => {
-                    let unit = if bytes.len() % PAGE == 0 && at % PAGE == 0 && at % 8192 == 0 {
-                        PAGE
-                    } else {
-                        SECTOR
-                    };
-                    let mut from = 0;
-                    while from < bytes.len() {
-                        let to = bytes.len().min((at + from) / unit * unit + unit - at);
-                        if through || kept() {
-                            write_into(&mut content, at + from, &bytes[from..to]);
-                        }
-                        from = to;
-                    }
-                }
-                Change::Len(len) if kept() => content.resize(len, 0),
-                Change::Zero(from, to) if kept() => {
-                    let to = to.min(content.len());
-                    if from < to {
-                        content[from..to].fill(0);
-                    }
-                }
-                Change::Len(_) | Change::Zero(..) => {}
-            }
-        }
-        let front = front.unwrap_or_default();
-        for (old, new) in content.chunks_mut(PAGE).zip(front.chunks(PAGE)) {
-            if dice.below(2) == 0 && old.len() >= new.len() {
-                old[..new.len()].copy_from_slice(new);
-            }
-        }
-        self.seen = content.clone();
-        self.promised = content;
     }
 }
 
@@ -274,6 +100,12 @@ struct State {
     dies_at: Option<u64>,
     dead: bool,
     next_write: u64,
+}
+
+/// See [`Machine::begin_sync`].
+pub struct SyncMark {
+    changes: usize,
+    content: Vec<u8>,
 }
 
 /// The simulated disk. Clones are the same one.
@@ -597,6 +429,18 @@ impl Machine {
         self.finish_sync(inode, mark)
     }
 
+    /// Everything is synced, as by `syncfs`.
+    pub fn sync_all(&self) -> io::Result<()> {
+        let count = self.lock().inodes.len();
+        for inode in 0..count {
+            self.sync(inode)?;
+        }
+        let state = &mut *self.lock();
+        state.step(Path::new("sync all"), 19)?;
+        state.promise_names();
+        Ok(())
+    }
+
     /// What a sync that begins now is to promise.
     pub fn begin_sync(&self, inode: usize) -> io::Result<SyncMark> {
         let state = &mut *self.lock();
@@ -686,17 +530,6 @@ impl Machine {
         let through = through && error.is_none();
         state.inodes[inode].change(Change::Write { at, bytes, through });
         error.map_or(Ok(()), Err)
-    }
-}
-
-impl Inode {
-    /// The kernel dropped what it could not write, and calls it clean.
-    fn lost_by_sync(&mut self) {
-        let changes = std::mem::take(&mut self.changes);
-        self.changes = changes
-            .into_iter()
-            .filter(|change| matches!(change, Change::Write { through: true, .. }))
-            .collect();
     }
 }
 

@@ -61,6 +61,11 @@ impl Files for Machine {
         Machine::sync_dir(self, dir)
     }
 
+    fn sync_file_system(&self, _: &Path) -> io::Result<bool> {
+        self.sync_all()?;
+        Ok(true)
+    }
+
     fn map(&self, path: &Path, bytes: usize) -> io::Result<SharedMap> {
         let inode = self.inode(path, Mode::Create)?;
         let mapped = Machine::map(self, inode, bytes)?;

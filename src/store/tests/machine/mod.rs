@@ -3,6 +3,7 @@
 
 mod disk;
 mod files;
+mod inode;
 mod world;
 
 pub use disk::{Cut, Faults, Machine};
