@@ -57,6 +57,9 @@ impl QueueRecovery<'_> {
     pub fn run(&self) -> io::Result<Recovered> {
         let (files, shard) = (self.files, self.shard);
         let file_bytes = self.settings.queue_file_bytes;
+        if files.exists(&self.gone_root())? {
+            files.remove_dir_all(&self.gone_root())?;
+        }
         if files.exists(&self.old_root())? {
             return self.anew("a start was stopped while it made them anew");
         }
@@ -98,9 +101,14 @@ impl QueueRecovery<'_> {
         })
     }
 
-    /// Where queue files lie that are about to be removed.
+    /// Where queue files lie that new ones are made from.
     fn old_root(&self) -> PathBuf {
         self.dir.join("consumequeue-old")
+    }
+
+    /// Where queue files lie that are being removed.
+    fn gone_root(&self) -> PathBuf {
+        self.dir.join("consumequeue-gone")
     }
 
     /// Removes all queue files: they are made anew from the whole log. A queue whose
@@ -111,7 +119,7 @@ impl QueueRecovery<'_> {
         let mut queues = Queues::default();
         let mut touched = Touched::after_crash(self.settings.after_crash);
         let interrupted = files.exists(&old)?;
-        if interrupted || !queue_scan::ends(files, &root)?.is_empty() {
+        if interrupted || queue_scan::has_queues(files, &root)? {
             tracing::warn!(
                 shard = %self.shard,
                 "{why}: queues are made anew from the whole log"
@@ -130,13 +138,19 @@ impl QueueRecovery<'_> {
             }
             files.create_dir_all(&root)?;
             files.sync_dir(self.dir)?;
-            for found in queue_scan::ends(files, &old)? {
-                if self.is_gone(&found) {
-                    self.keep_offset(&found, &mut queues, &mut touched)?;
+            let min = self.segments.min();
+            let gone = self.physical(0)..self.physical(min);
+            for (topic, queue_id, next) in queue_scan::ends(files, &old, &gone)? {
+                // As with entries of the log: no more than it had room for.
+                if next <= min / segments::MESSAGE_BYTES_MIN {
+                    self.keep_offset(&topic, queue_id, next, &mut queues, &mut touched)?;
                 }
             }
             queue_files::sync(files, self.dir, &mut touched)?;
-            files.remove_dir_all(&old)?;
+            // As a whole: half of it must not be taken for all that there was.
+            files.rename(&old, &self.gone_root())?;
+            files.sync_dir(self.dir)?;
+            files.remove_dir_all(&self.gone_root())?;
         }
         Ok(Recovered {
             queues,
@@ -146,41 +160,32 @@ impl QueueRecovery<'_> {
         })
     }
 
-    /// Whether the messages of a queue can all be in front of the log.
-    fn is_gone(&self, found: &Found) -> bool {
-        let min = self.segments.min();
-        let (start, end) = (self.physical(0), self.physical(min));
-        found.extent.next > 0
-            && found.extent.next <= min / segments::MESSAGE_BYTES_MIN
-            && found
-                .extent
-                .newest
-                .is_some_and(|entry| entry.is_nothing() || (start..end).contains(&entry.physical))
-    }
-
-    /// Writes the file that says what comes next in a queue without messages.
+    /// Writes the file that says what comes next in a queue without messages. Where the
+    /// log has some after all, their offsets count.
     fn keep_offset(
         &self,
-        found: &Found,
+        topic: &str,
+        queue_id: i32,
+        next: u64,
         queues: &mut Queues,
         touched: &mut Touched,
     ) -> io::Result<()> {
         let file_bytes = self.settings.queue_file_bytes;
-        let next = found.extent.next;
         let last = next - 1;
         let first = last - last % (file_bytes / ENTRY_BYTES as u64);
         let mut at = first;
         while at < next {
             let count = PIECE_ENTRIES.min(next - at);
             let job = WriteJob {
-                dir: queue_files::dir(self.dir, &found.topic, found.queue_id),
+                dir: queue_files::dir(self.dir, topic, queue_id),
                 first: at,
                 bytes: Entry::NOTHING.to_bytes().repeat(count as usize),
             };
             queue_files::write(self.files, &job, file_bytes, touched)?;
             at += count;
         }
-        queues.insert(&found.topic, found.queue_id, first, next);
+        let index = queues.insert(topic, queue_id, first, next);
+        queues.get_mut(index).min = next;
         Ok(())
     }
 

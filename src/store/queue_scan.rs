@@ -4,6 +4,7 @@
 //! opened and read once: there may be 100,000 of them.
 
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 use super::BLOCK_BYTES;
@@ -78,6 +79,14 @@ pub fn scan(
     Ok(all.then_some(found))
 }
 
+/// Whether there is any queue's folder below the folder `root`.
+///
+/// # Errors
+/// Those of reading folders.
+pub fn has_queues(files: &dyn Files, root: &Path) -> io::Result<bool> {
+    Ok(!each_queue(files, root, &mut |_, _, _| Ok(false))?)
+}
+
 /// Hands out the folders of queues, until one is refused: whether none was. What is not
 /// a queue's folder is passed over.
 fn each_queue(
@@ -104,45 +113,52 @@ fn each_queue(
     Ok(true)
 }
 
-/// Finds the queues below the folder `root` whatever the size of their files, and of each
-/// what its newest file holds.
+/// Finds the queues below the folder `root` that have entries of messages in `gone`,
+/// physical offsets, whatever the size of their files; and of each one above the queue
+/// offset of the last of these.
 ///
 /// # Errors
 /// Those of reading: what comes next in a queue must not be forgotten.
-pub fn ends(files: &dyn Files, root: &Path) -> io::Result<Vec<Found>> {
+pub fn ends(
+    files: &dyn Files,
+    root: &Path,
+    gone: &Range<i64>,
+) -> io::Result<Vec<(String, i32, u64)>> {
     let mut found = Vec::new();
     each_queue(files, root, &mut |topic, queue_id, dir| {
-        let extent = newest(files, dir)?;
-        found.push(Found {
-            topic: topic.to_owned(),
-            queue_id,
-            extent,
-        });
+        let next = end(files, dir, gone)?;
+        if next > 0 {
+            found.push((topic.to_owned(), queue_id, next));
+        }
         Ok(true)
     })?;
     Ok(found)
 }
 
-fn newest(files: &dyn Files, dir: &Path) -> io::Result<Extent> {
+fn end(files: &dyn Files, dir: &Path, gone: &Range<i64>) -> io::Result<u64> {
     let names = files.list(dir)?;
     let bases = names.iter().filter_map(|entry| offset_of_name(&entry.name));
     let mut bases: Vec<u64> = bases.filter(|base| *base < OFFSET_END).collect();
     bases.sort_unstable();
     for base in bases.into_iter().rev() {
         let file = files.open(&dir.join(file_name(base)), Mode::Read)?;
-        let set = count_set(&*file, file.len()? / ENTRY_BYTES as u64)?;
-        if set.count > 0 {
-            let first = base / ENTRY_BYTES as u64;
-            return Ok(Extent {
-                first,
-                next: first + set.count,
-                oldest: set.oldest,
-                newest: set.newest,
-                is_longer: set.is_dirty,
-            });
+        let (mut low, mut high) = (0, file.len()? / ENTRY_BYTES as u64);
+        while low < high {
+            let middle = low.midpoint(high);
+            let mut bytes = [0; ENTRY_BYTES];
+            file.read_at(&mut bytes, middle * ENTRY_BYTES as u64, Patience::Wait)?;
+            let entry = Entry::from_bytes(&bytes);
+            if entry.is_set() && (entry.is_nothing() || gone.contains(&entry.physical)) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        if low > 0 {
+            return Ok(base / ENTRY_BYTES as u64 + low);
         }
     }
-    Ok(Extent::default())
+    Ok(0)
 }
 
 fn extent(
