@@ -55,7 +55,17 @@ impl IndexFiles {
             let next = base + segments.bytes();
             let mut reader = segments.reader(base)?;
             while *at < stop.min(next) && keys.len() < BATCH_KEYS {
-                match reader.at(*at)? {
+                let found = reader.at(*at)?;
+                // What this process appends may have reached the segments in part.
+                let is_whole = match &found {
+                    Found::Record(record) => *at + record.bytes().len() as u64 <= target,
+                    Found::SegmentEnd => next <= target,
+                    Found::Clear | Found::Damage(_) => false,
+                };
+                if *at >= self.start.end && !is_whole {
+                    return Ok(());
+                }
+                match found {
                     Found::Record(record) => {
                         let physical = record.physical_offset();
                         let begun = self.begun.filter(|(begun, _)| *begun == physical);
