@@ -142,7 +142,8 @@ fn a_client_that_pulls_and_never_reads_is_not_read_any_more() {
     }
     let grown = server.resident().saturating_sub(before);
     println!("grown by {} MiB", grown / MIB);
-    assert!(grown < 300 * MIB, "grown by {} MiB", grown / MIB);
+    // Unread, all that was asked for would be 2 GiB.
+    assert!(grown < 400 * MIB, "grown by {} MiB", grown / MIB);
     witness.end();
     // One of them reads at last: what it asked for is all there.
     let (mut client, opaques, frame, written) = stuffed.remove(0);
