@@ -10,6 +10,7 @@ use super::edge::{LogFile, LogMode};
 use super::handle::Shared;
 use super::segment;
 use super::shard_store::AckLevel;
+use super::spare::is_no_space;
 
 /// Longest time that bytes gather under ASYNC_FLUSH before they are written.
 const GATHER: Duration = Duration::from_millis(10);
@@ -66,7 +67,7 @@ pub(super) async fn flush_log(shared: &Rc<Shared>) {
                     state.show_durable();
                 }
                 Err(error) => {
-                    fail(shared, "flush", flushed, &error);
+                    fail(shared, "flush", flushed - 1, &error);
                     shared.progress.notify();
                     return;
                 }
@@ -107,7 +108,7 @@ pub(super) async fn flush_log(shared: &Rc<Shared>) {
                 if !dsync {
                     // The next flush goes to another file: this one is made durable first.
                     if let Err(error) = done.sync().await {
-                        fail(shared, "flush", plan.start, &error);
+                        fail(shared, "flush", plan.start - 1, &error);
                         shared.progress.notify();
                         return;
                     }
@@ -173,15 +174,6 @@ fn fail(shared: &Shared, what: &str, position: u64, error: &io::Error) {
     let why = describe(shared, what, position, error);
     tracing::error!(shard = %shared.shard, "{why}; the shard takes no more messages");
     shared.state.borrow_mut().log.fail(why);
-}
-
-/// Whether a write may succeed when it is tried again: there was no space for it. A
-/// short write is what comes before the device says so.
-fn is_no_space(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::WriteZero
-    )
 }
 
 fn describe(shared: &Shared, what: &str, position: u64, error: &io::Error) -> String {

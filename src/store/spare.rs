@@ -27,17 +27,22 @@ pub fn keep(files: &dyn Files, shard_dir: &Path) {
 /// Gives the space to what is written next, where `error` says that there is none:
 /// whether there was any.
 pub fn give(files: &dyn Files, shard_dir: &Path, error: &io::Error) -> bool {
-    let no_space = matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::WriteZero
-    );
     let path = shard_dir.join("spare");
-    no_space
+    is_no_space(error)
         && files.len(&path).is_ok_and(|bytes| bytes > 0)
         && files
             .open(&path, Mode::Write)
             .and_then(|file| file.set_len(0))
             .is_ok()
+}
+
+/// Whether a write may succeed when it is tried again: there was no space for it. A
+/// short write is what comes before the device says so.
+pub fn is_no_space(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::WriteZero
+    )
 }
 
 #[cfg(test)]
