@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use super::checkpoint::Stored;
 use super::consume_queue::{ENTRY_BYTES, Entry};
 use super::dispatch::{DelayTable, is_queued, tags_code};
-use super::edge::{Disk, Files, Patience};
-use super::layout::commit_log_dir;
-use super::recovery::{RecoveryReport, take_over_tail};
-use super::segments::{Found, Segments, free_name};
+use super::edge::{Disk, Files, Patience, if_there};
+use super::layout::{checkpoint_file, commit_log_dir, tail_file};
+use super::recovery::{of_this_log, take_over_tail};
+use super::segments::{Segments, free_name};
 use super::shard_store::StoreSettings;
 use super::tail::Tail;
 use super::{OpenError, ShardId, queue_files, queue_scan};
@@ -106,22 +106,16 @@ pub fn check_log(
         start: segments.min(),
         ..LogCheck::default()
     };
-    let tail = Tail::left(files, &dir.join("tail"), shard.0)?;
-    let stored = Stored::load(files, &dir.join("checkpoint"))?;
+    let tail = Tail::left(files, &tail_file(dir), shard.0)?;
+    let stored = Stored::load(files, &checkpoint_file(dir))?;
     let promised = stored.durable().max(tail.durable).min(segments.end());
     // The next start goes on with the tail file where it is this log's.
-    let mut goes_on = None;
-    if let Some(left) = tail.survivor.filter(|left| segments.contains(left.start)) {
-        let before = left.start.saturating_sub(left.before.len() as u64);
-        if segments.holds(before, &left.before)? {
-            check.in_tail = left.bytes.len() as u64;
-            goes_on = Some(left.start);
-        }
-    }
+    let goes_on = of_this_log(&segments, shard, tail.survivor)?;
+    check.in_tail = goes_on.as_ref().map_or(0, |left| left.bytes.len() as u64);
     let mut queues = QueueChecks::open(files, dir, settings)?;
     check.other_size = queues.other_size;
     check.queues = queues.queues.len();
-    let end = walk(&segments, segments.min(), &mut |record| {
+    let end = segments.walk(segments.min(), u64::MAX, &mut |record| {
         check.messages += 1;
         queues.look(record)
     })?;
@@ -129,7 +123,9 @@ pub fn check_log(
     queues.finish(&mut check);
     let behind = messages_behind(&segments, end.position)?;
     let from_tail = match goes_on {
-        Some(start) => end.position >= start || segments.is_half_promised(end.position, start)?,
+        Some(left) => {
+            end.position >= left.start || segments.is_half_promised(end.position, left.start)?
+        }
         None => false,
     };
     let half = end.position < promised && segments.is_half_promised(end.position, promised)?;
@@ -153,40 +149,6 @@ pub fn check_log(
     Ok(check)
 }
 
-struct End {
-    position: u64,
-    fault: Option<String>,
-}
-
-/// Hands out every record from `from` on, up to what is none.
-fn walk(
-    segments: &Segments<'_>,
-    from: u64,
-    each: &mut dyn FnMut(&Record<'_>) -> io::Result<()>,
-) -> io::Result<End> {
-    let mut position = from;
-    while position < segments.end() {
-        let base = segments.base(position);
-        let mut reader = segments.reader(base)?;
-        loop {
-            let fault = match reader.at(position)? {
-                Found::Record(record) => {
-                    each(&record)?;
-                    position += record.bytes().len() as u64;
-                    continue;
-                }
-                Found::SegmentEnd => break,
-                Found::Clear => None,
-                Found::Damage(fault) => Some(fault),
-            };
-            return Ok(End { position, fault });
-        }
-        position = base + segments.bytes();
-    }
-    let fault = None;
-    Ok(End { position, fault })
-}
-
 /// Whole messages behind the end of a log.
 fn messages_behind(segments: &Segments<'_>, end: u64) -> io::Result<u64> {
     let mut count = 0;
@@ -195,7 +157,7 @@ fn messages_behind(segments: &Segments<'_>, end: u64) -> io::Result<u64> {
         match segments.next_record(at)? {
             None => at = segments.base(at) + segments.bytes(),
             Some(next) => {
-                let walked = walk(segments, next, &mut |_| {
+                let walked = segments.walk(next, u64::MAX, &mut |_| {
                     count += 1;
                     Ok(())
                 })?;
@@ -214,7 +176,7 @@ fn messages_behind(segments: &Segments<'_>, end: u64) -> io::Result<u64> {
 pub fn adopt_tail(dir: &Path, shard: ShardId, settings: &StoreSettings) -> Result<(), OpenError> {
     let mut segments = Segments::list(&Disk, dir, shard, settings.segment_bytes)?;
     segments.complete()?;
-    take_over_tail(&mut segments, dir, shard, &mut RecoveryReport::default())?;
+    take_over_tail(&mut segments, dir, shard)?;
     Ok(())
 }
 
@@ -228,7 +190,9 @@ pub fn adopt_tail(dir: &Path, shard: ShardId, settings: &StoreSettings) -> Resul
 pub fn cut_log(dir: &Path, shard: ShardId, settings: &StoreSettings) -> Result<u64, OpenError> {
     let files: &dyn Files = &Disk;
     let segments = Segments::list(files, dir, shard, settings.segment_bytes)?;
-    let end = walk(&segments, segments.min(), &mut |_| Ok(()))?.position;
+    let end = segments
+        .walk(segments.min(), u64::MAX, &mut |_| Ok(()))?
+        .position;
     let base = segments.base(end);
     if end < segments.end() {
         segments.set_aside(end)?;
@@ -240,14 +204,11 @@ pub fn cut_log(dir: &Path, shard: ShardId, settings: &StoreSettings) -> Result<u
     // The newest first: a log without a hole is left whenever this is stopped.
     away.reverse();
     // These speak of what is cut.
-    away.push(dir.join("tail"));
-    away.push(dir.join("checkpoint"));
+    away.push(tail_file(dir));
+    away.push(checkpoint_file(dir));
     for path in away {
         let name = path.file_name().unwrap_or_default();
-        match files.rename(&path, &aside.join(name)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
-            _ => {}
-        }
+        if_there(files.rename(&path, &aside.join(name)))?;
     }
     for changed in [&aside, &commit_log_dir(dir), dir] {
         files.sync_dir(changed)?;

@@ -11,9 +11,10 @@ use std::time::Duration;
 use super::blocks::CACHE_BLOCK_BYTES;
 use super::checkpoint::{IndexMark, Vouched};
 use super::consume_queue::{Entry, QueueIndex};
-use super::edge::{Edge, Files, LogFile, LogMode, Patience, Ring};
+use super::edge::{Edge, Files, LogFile, LogMode, Patience, Ring, if_there};
 use super::flush::flush_log;
 use super::index::{IndexFiles, IndexSlot, run_index};
+use super::layout::{consume_queue_root, tail_file};
 use super::queue_files::{self, Touched};
 use super::queue_writer::write_queues;
 use super::retention::Retention;
@@ -295,13 +296,11 @@ impl StoreHandle {
         if removed.is_empty() {
             return;
         }
-        let dir = super::layout::consume_queue_root(&self.shared.dir).join(topic);
+        let dir = consume_queue_root(&self.shared.dir).join(topic);
         let (files, path) = (self.shared.files.clone(), dir.clone());
         let remove = move || files.remove_dir_all(&path);
-        if let Err(error) = self.shared.edge.blocking(remove).await {
-            if error.kind() != io::ErrorKind::NotFound {
-                tracing::warn!(path = %dir.display(), %error, "queue files of a removed topic stay");
-            }
+        if let Err(error) = if_there(self.shared.edge.blocking(remove).await) {
+            tracing::warn!(path = %dir.display(), %error, "queue files of a removed topic stay");
         }
         // A restart that read the log from before the removal would bring the topic back.
         if let Err(error) = write_queues(&self.shared, true).await {
@@ -341,7 +340,7 @@ impl StoreHandle {
 /// is ever cancelled. Nothing may be read or appended before.
 pub async fn run_background(handle: &StoreHandle) {
     let edge = &handle.shared.edge;
-    edge.settle(&handle.shared.dir.join("tail")).await;
+    edge.settle(&tail_file(&handle.shared.dir)).await;
     let shared = handle.shared.clone();
     edge.spawn(Box::pin(async move { flush_log(&shared).await }));
     let shared = handle.shared.clone();

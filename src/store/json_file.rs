@@ -6,7 +6,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::edge::{Files, Mode};
+use super::edge::{Files, Mode, if_there};
 
 /// Which file a configuration was read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,10 +71,7 @@ pub fn save_json(files: &dyn Files, path: &Path, bytes: &[u8]) -> io::Result<()>
     let file = files.open(&temporary, Mode::Empty)?;
     file.write_at(bytes, 0)?;
     file.sync()?;
-    match files.rename(path, &backup_of(path)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    if_there(files.rename(path, &backup_of(path)))?;
     files.rename(&temporary, path)?;
     files.sync_dir(dir)
 }

@@ -86,6 +86,16 @@ pub(super) fn consume_queue_root(shard_dir: &Path) -> PathBuf {
     shard_dir.join("consumequeue")
 }
 
+/// A shard's checkpoint file.
+pub(super) fn checkpoint_file(shard_dir: &Path) -> PathBuf {
+    shard_dir.join("checkpoint")
+}
+
+/// A shard's tail file.
+pub(super) fn tail_file(shard_dir: &Path) -> PathBuf {
+    shard_dir.join("tail")
+}
+
 /// The name of a file that begins at `offset`: 20 digits.
 pub(super) fn file_name(offset: u64) -> String {
     format!("{offset:020}")

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::consume_queue::{ENTRY_BYTES, Entry, FirstReadable, Queues, first_at};
-use super::edge::{Files, Mode, Patience};
+use super::edge::{Files, Mode, Patience, if_there};
 use super::layout::{consume_queue_root, file_name, offset_of_name};
 
 /// The folder of one queue.
@@ -65,13 +65,13 @@ impl Touched {
     /// file system is synced.
     pub fn into_pieces(mut self, files: usize) -> Vec<Touched> {
         let mut pieces = Vec::new();
-        while !self.is_many() && self.files.len() > files {
-            let rest = self
-                .files
-                .split_off(&self.files.iter().nth(files).cloned().unwrap_or_default());
-            let piece = std::mem::replace(&mut self.files, rest);
+        while !self.is_many() {
+            let Some(next) = self.files.iter().nth(files).cloned() else {
+                break;
+            };
+            let rest = self.files.split_off(&next);
             pieces.push(Touched {
-                files: piece,
+                files: std::mem::replace(&mut self.files, rest),
                 ..Touched::default()
             });
         }
@@ -168,19 +168,12 @@ fn sync_all(files: &dyn Files, dir: &Path, touched: &Touched) -> io::Result<()> 
         return Ok(());
     }
     for path in &touched.files {
-        passed_over(files.open(path, Mode::Write).and_then(|file| file.sync()))?;
+        if_there(files.open(path, Mode::Write).and_then(|file| file.sync()))?;
     }
     for dir in &touched.dirs {
-        passed_over(files.sync_dir(dir))?;
+        if_there(files.sync_dir(dir))?;
     }
     Ok(())
-}
-
-fn passed_over(result: io::Result<()>) -> io::Result<()> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
 }
 
 /// Reads up to `count` entries from queue offset `first` on; stops at the end of

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::checkpoint::{Checkpoint, Stored};
 use super::consume_queue::{ENTRY_BYTES, Entry, Queues};
-use super::edge::Files;
-use super::layout::consume_queue_root;
+use super::edge::{Files, if_there};
+use super::layout::{checkpoint_file, consume_queue_root};
 use super::queue_files::{self, Touched, WriteJob};
 use super::queue_scan::{self, Found};
 use super::segments::{self, Segments};
@@ -57,18 +57,16 @@ impl QueueRecovery<'_> {
     pub fn run(&self) -> io::Result<Recovered> {
         let (files, shard) = (self.files, self.shard);
         let file_bytes = self.settings.queue_file_bytes;
-        if files.exists(&self.gone_root())? {
-            files.remove_dir_all(&self.gone_root())?;
-        }
+        if_there(files.remove_dir_all(&self.gone_root()))?;
         if files.exists(&self.old_root())? {
             return self.anew("a start was stopped while it made them anew");
+        }
+        if self.settings.rebuild_queues {
+            return self.anew("asked for");
         }
         let Some(found) = queue_scan::scan(files, self.dir, file_bytes, true)? else {
             return self.anew("queue files of another size setting");
         };
-        if self.settings.rebuild_queues {
-            return self.anew("asked for");
-        }
         let vouched = self.stored.vouched(&files.boot_id()?, self.proven);
         let theirs = match self.stored.foreign() {
             Some(time) => self.foreign_start(&found, time)?,
@@ -129,7 +127,7 @@ impl QueueRecovery<'_> {
                 durable: self.promised,
                 ..Checkpoint::default()
             };
-            let (path, boot) = (self.dir.join("checkpoint"), files.boot_id()?);
+            let (path, boot) = (checkpoint_file(self.dir), files.boot_id()?);
             checkpoint.save(files, &path, &boot, true)?;
             if interrupted {
                 files.remove_dir_all(&root)?;

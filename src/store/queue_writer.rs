@@ -8,6 +8,7 @@ use super::consume_queue::ENTRY_BYTES;
 use super::edge::Files;
 use super::handle::Shared;
 use super::index;
+use super::layout::checkpoint_file;
 use super::queue_files::{self, Touched, WriteJob};
 use super::shard_store::StoreSettings;
 use super::spare;
@@ -106,7 +107,6 @@ async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) -> io::Result<()> {
         for (index, end) in indexes.into_iter().zip(outcome.done) {
             state.queue_written(index, end);
         }
-        let failed = outcome.fault.is_some();
         let fault = outcome.fault.or(saved.err());
         let fault = fault.map(|error| error.to_string());
         // A full disk is told of once, not four times a second.
@@ -120,7 +120,7 @@ async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) -> io::Result<()> {
             }
         }
         // What failed is tried again in the next round.
-        if let Some(fault) = fault.filter(|_| all || failed) {
+        if let Some(fault) = fault {
             return Err(io::Error::other(fault));
         }
         if all {
@@ -179,7 +179,7 @@ async fn save_checkpoint(
     }
     let (files, dir) = (shared.files.clone(), shared.dir.clone());
     let save = move || {
-        let path = dir.join("checkpoint");
+        let path = checkpoint_file(&dir);
         // What was synced before stays the promise.
         let before = Stored::load(&*files, &path)?.synced();
         if !sync || before.position > checkpoint.synced.position {

@@ -19,15 +19,15 @@ use std::time::Instant;
 use super::checkpoint::Stored;
 use super::commit_log::CommitLog;
 use super::consume_queue::Queues;
-use super::edge::Files;
+use super::edge::{Files, if_there};
 use super::index::IndexStart;
-use super::layout::{commit_log_dir, consume_queue_root};
+use super::layout::{checkpoint_file, commit_log_dir, consume_queue_root, tail_file};
 use super::queue_files::{self, Touched};
 use super::queue_recovery::{QueueRecovery, Recovered};
-use super::scan::{LogEnd, Scan};
-use super::segments::{self, Segments};
+use super::scan::Scan;
+use super::segments::{Found, LogEnd, Segments};
 use super::shard_store::StoreSettings;
-use super::tail::Tail;
+use super::tail::{Survivor, Tail};
 use super::{ShardId, align_down};
 
 /// Why a store cannot be opened.
@@ -121,14 +121,17 @@ pub fn open(
     }
     let mut segments = Segments::list(files, dir, shard, settings.segment_bytes)?;
     segments.complete()?;
-    let mut report = RecoveryReport::default();
-    let tail = take_over_tail(&mut segments, dir, shard, &mut report)?;
-    let checkpoint = dir.join("checkpoint");
+    let tail = take_over_tail(&mut segments, dir, shard)?;
+    let checkpoint = checkpoint_file(dir);
     let stored = Stored::load(files, &checkpoint).unwrap_or_else(|error| {
         tracing::warn!(%shard, %error, "the checkpoint cannot be read: the whole log is");
         Stored::default()
     });
-    report.left_by = stored.left_by();
+    let mut report = RecoveryReport {
+        left_by: stored.left_by(),
+        from_tail: tail.taken,
+        ..RecoveryReport::default()
+    };
     let promised = stored.durable().min(segments.end()).max(tail.promised);
     let recovered = QueueRecovery {
         files,
@@ -146,16 +149,12 @@ pub fn open(
         touched,
         anew,
     } = recovered.run()?;
-    let opening = Opening {
-        shard,
-        segments: &segments,
-    };
     let mut scan = Scan {
         files,
         dir,
         settings,
         queues: &mut queues,
-        report: &mut report,
+        indexed: 0,
         sure: match settings.after_crash {
             true => promised.max(tail.proven),
             false => u64::MAX,
@@ -164,10 +163,11 @@ pub fn open(
         touched,
     };
     let end = scan.run(&segments, from)?;
+    report.indexed = scan.indexed;
     let (message_timestamp, touched) = (scan.message_timestamp, scan.touched);
-    opening.refuse_damage(&end, promised)?;
+    refuse_damage(&segments, &end, promised)?;
     if let Some(fault) = &end.fault {
-        report.stopped_at = Some(opening.set_aside(end.position, fault)?);
+        report.stopped_at = Some(set_aside(&segments, shard, end.position, fault)?);
     }
     let end = end.position;
     let (beyond, boot) = (stored.is_beyond(end), files.boot_id()?);
@@ -178,11 +178,8 @@ pub fn open(
     };
     if beyond || end < promised {
         // These would be taken for true when the log has grown as long again.
-        for path in [&checkpoint, &dir.join("tail")] {
-            match files.remove_file(path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
-                _ => {}
-            }
+        for path in [&checkpoint, &tail_file(dir)] {
+            if_there(files.remove_file(path))?;
         }
         files.sync_dir(dir)?;
     } else if let Some(less) = stored
@@ -199,7 +196,7 @@ pub fn open(
     let oldest = segments.physical(segments.min()) as i64;
     queue_files::find_first_readable(files, dir, settings.queue_file_bytes, &mut queues, oldest)?;
     let last_block = segments.read(align_down(end), (end - align_down(end)) as usize)?;
-    let tail = Tail::create(files, &dir.join("tail"), settings.tail_bytes, shard.0, end)?;
+    let tail = Tail::create(files, &tail_file(dir), settings.tail_bytes, shard.0, end)?;
     for (_, queue) in queues.iter_mut() {
         queue.visible = queue.next;
     }
@@ -243,6 +240,8 @@ pub fn open(
 
 /// What the tail file of the process before says of the log.
 pub(super) struct TailProof {
+    /// Bytes taken over from it.
+    pub taken: u64,
     /// Position up to which the log of this boot is known to be whole; without a
     /// tail file it may end anywhere behind what was synced.
     pub proven: u64,
@@ -255,20 +254,37 @@ pub(super) fn take_over_tail(
     segments: &mut Segments<'_>,
     dir: &Path,
     shard: ShardId,
-    report: &mut RecoveryReport,
 ) -> io::Result<TailProof> {
-    let left = Tail::left(segments.files, &dir.join("tail"), shard.0)?;
+    let left = Tail::left(segments.files, &tail_file(dir), shard.0)?;
     let mut proof = TailProof {
+        taken: 0,
         proven: 0,
         promised: left.durable.min(segments.end()),
     };
-    let Some(survivor) = left.survivor.filter(|s| segments.contains(s.start)) else {
-        return Ok(proof);
+    if let Some(survivor) = of_this_log(segments, shard, left.survivor)? {
+        // What lies in front first: a power loss must not leave a hole.
+        segments.promise(proof.promised, survivor.start)?;
+        segments.write(survivor.start, &survivor.bytes)?;
+        proof.taken = survivor.bytes.len() as u64;
+        proof.proven = survivor.start + proof.taken;
+    }
+    Ok(proof)
+}
+
+/// What a killed process left in its tail file, where that is of this log and has its
+/// place there still.
+pub(super) fn of_this_log(
+    segments: &Segments<'_>,
+    shard: ShardId,
+    survivor: Option<Survivor>,
+) -> io::Result<Option<Survivor>> {
+    let Some(survivor) = survivor.filter(|s| segments.contains(s.start)) else {
+        return Ok(None);
     };
     let before = survivor.start.saturating_sub(survivor.before.len() as u64);
     if !segments.holds(before, &survivor.before)? {
         tracing::warn!(%shard, "the tail file is not of this log, or the log is damaged: not used");
-        return Ok(proof);
+        return Ok(None);
     }
     if !survivor.bytes.is_empty() && segments.has_another(survivor.start, &survivor.bytes)? {
         tracing::error!(
@@ -277,68 +293,55 @@ pub(super) fn take_over_tail(
             "another broker has written to the log behind what is in it: what a killed process \
              left in the tail file has no place there any more"
         );
-        return Ok(proof);
+        return Ok(None);
     }
-    // What lies in front first: a power loss must not leave a hole.
-    segments.promise(proof.promised, survivor.start)?;
-    segments.write(survivor.start, &survivor.bytes)?;
-    report.from_tail = survivor.bytes.len() as u64;
-    proof.proven = survivor.start + report.from_tail;
-    Ok(proof)
+    Ok(Some(survivor))
 }
 
-struct Opening<'a> {
-    shard: ShardId,
-    segments: &'a Segments<'a>,
-}
-
-impl Opening<'_> {
-    /// Nothing is thrown away that the device had promised, or that lies in front
-    /// of valid records of a later segment.
-    fn refuse_damage(&self, end: &LogEnd, promised: u64) -> Result<(), OpenError> {
-        let segments = self.segments;
-        let base = segments.base(end.position);
-        let damaged = |reason: String| OpenError::Damaged {
-            path: segments.path(base),
-            byte: end.position - base,
-            reason: format!(
-                "{}, {reason}",
-                end.fault.as_deref().unwrap_or("nothing was written here")
-            ),
-        };
-        if end.position < promised && !segments.is_half_promised(end.position, promised)? {
+/// Nothing is thrown away that the device had promised, or that lies in front
+/// of valid records of a later segment.
+fn refuse_damage(segments: &Segments<'_>, end: &LogEnd, promised: u64) -> Result<(), OpenError> {
+    let base = segments.base(end.position);
+    let damaged = |reason: String| OpenError::Damaged {
+        path: segments.path(base),
+        byte: end.position - base,
+        reason: format!(
+            "{}, {reason}",
+            end.fault.as_deref().unwrap_or("nothing was written here")
+        ),
+    };
+    if end.position < promised && !segments.is_half_promised(end.position, promised)? {
+        return Err(damaged(format!(
+            "but the device had promised the log up to byte {promised}"
+        )));
+    }
+    for &later in segments.positions().iter().filter(|&&p| p > base) {
+        if let Found::Record(_) = segments.reader(later)?.at(later)? {
             return Err(damaged(format!(
-                "but the device had promised the log up to byte {promised}"
+                "but {} has messages",
+                segments.path(later).display()
             )));
         }
-        for &later in segments.positions().iter().filter(|&&p| p > base) {
-            if let segments::Found::Record(_) = segments.reader(later)?.at(later)? {
-                return Err(damaged(format!(
-                    "but {} has messages",
-                    segments.path(later).display()
-                )));
-            }
-        }
-        Ok(())
     }
+    Ok(())
+}
 
-    /// Says where and why the log ends; keeps a copy of what lies behind where
-    /// there is a valid record in it: after a power loss that is what the device
-    /// wrote out of order and never promised, but a damaged disk looks the same.
-    fn set_aside(&self, end: u64, fault: &str) -> io::Result<String> {
-        let base = self.segments.base(end);
-        if let Some(next) = self.segments.next_record(end)? {
-            let copy = self.segments.set_aside(end)?;
-            tracing::error!(
-                shard = %self.shard,
-                end,
-                next_valid = next,
-                copy = %copy.display(),
-                "valid messages lie behind a damaged place of the log; the log ends in front \
-                 of it, and what lies behind was copied"
-            );
-        }
-        let path = self.segments.path(base);
-        Ok(format!("{}: byte {}: {fault}", path.display(), end - base))
+/// Says where and why the log ends; keeps a copy of what lies behind where
+/// there is a valid record in it: after a power loss that is what the device
+/// wrote out of order and never promised, but a damaged disk looks the same.
+fn set_aside(segments: &Segments<'_>, shard: ShardId, end: u64, fault: &str) -> io::Result<String> {
+    let base = segments.base(end);
+    if let Some(next) = segments.next_record(end)? {
+        let copy = segments.set_aside(end)?;
+        tracing::error!(
+            %shard,
+            end,
+            next_valid = next,
+            copy = %copy.display(),
+            "valid messages lie behind a damaged place of the log; the log ends in front \
+             of it, and what lies behind was copied"
+        );
     }
+    let path = segments.path(base);
+    Ok(format!("{}: byte {}: {fault}", path.display(), end - base))
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use futures_lite::future;
 
 use super::consume_queue::{ENTRY_BYTES, FirstReadable, NO_MESSAGE, QueueIndex, UNKNOWN};
-use super::edge::{Files, Mode, Patience};
+use super::edge::{Files, Mode, Patience, if_there};
 use super::handle::{Shared, StoreHandle};
 use super::queue_files;
 use super::queue_writer::write_queues;
@@ -449,10 +449,7 @@ async fn begins_at(shared: &Rc<Shared>, position: u64) -> io::Result<Option<i64>
 }
 
 fn remove_for_good(files: &dyn Files, path: &std::path::Path) -> io::Result<()> {
-    match files.remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    if_there(files.remove_file(path))?;
     files.sync_dir(path.parent().unwrap_or(path))
 }
 
@@ -477,11 +474,14 @@ fn search_all(
 fn remove_all(files: &dyn Files, removals: &[Removal], file_bytes: u64) -> io::Result<()> {
     for removal in removals {
         let (from, until) = (removal.from, removal.until);
-        match queue_files::remove_front(files, &removal.dir, file_bytes, from, until) {
-            // Removed with its topic.
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        // Or they were removed with their topic.
+        if_there(queue_files::remove_front(
+            files,
+            &removal.dir,
+            file_bytes,
+            from,
+            until,
+        ))?;
     }
     Ok(())
 }

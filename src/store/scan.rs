@@ -9,8 +9,7 @@ use super::dispatch::{is_queued, tags_code};
 use super::edge::Files;
 use super::queue_files::{self, Touched, WriteJob};
 use super::queue_scan::QUEUES_PER_TOPIC_MAX;
-use super::recovery::RecoveryReport;
-use super::segments::{Found, MESSAGE_BYTES_MIN, Segments};
+use super::segments::{LogEnd, MESSAGE_BYTES_MIN, Segments};
 use super::shard_store::StoreSettings;
 use crate::wire::message::Record;
 
@@ -23,7 +22,8 @@ pub struct Scan<'a> {
     pub dir: &'a Path,
     pub settings: &'a StoreSettings,
     pub queues: &'a mut Queues,
-    pub report: &'a mut RecoveryReport,
+    /// Messages entered.
+    pub indexed: u64,
     /// Position up to which the log is known to be whole; behind it a record may be torn.
     pub sure: u64,
     /// Store time of the newest message read, ms since 1970.
@@ -32,66 +32,13 @@ pub struct Scan<'a> {
     pub touched: Touched,
 }
 
-/// Where a scan ended.
-pub struct LogEnd {
-    /// Position behind the last record.
-    pub position: u64,
-    /// What is there, where it is not clear space.
-    pub fault: Option<String>,
-}
-
 impl Scan<'_> {
     /// Reads the log from `from` to its end.
     ///
     /// # Errors
     /// Those of reading the log and of writing queue files.
     pub fn run(&mut self, segments: &Segments<'_>, from: u64) -> io::Result<LogEnd> {
-        let mut at = from;
-        while at < segments.end() {
-            let base = segments.base(at);
-            let mut reader = segments.reader(base)?;
-            loop {
-                match reader.at(at)? {
-                    Found::Record(record) => {
-                        let len = record.bytes().len() as u64;
-                        if at + len <= self.sure {
-                            self.enter(&record)?;
-                        } else {
-                            let parts = record.unvouched();
-                            if reader.is_torn(at, &parts)? {
-                                let fault = "a message that was written in part".to_owned();
-                                return Ok(LogEnd {
-                                    position: at,
-                                    fault: Some(fault),
-                                });
-                            }
-                            if let Found::Record(record) = reader.at(at)? {
-                                self.enter(&record)?;
-                            }
-                        }
-                        at += len;
-                    }
-                    Found::SegmentEnd => break,
-                    Found::Clear => {
-                        return Ok(LogEnd {
-                            position: at,
-                            fault: None,
-                        });
-                    }
-                    Found::Damage(fault) => {
-                        return Ok(LogEnd {
-                            position: at,
-                            fault: Some(fault),
-                        });
-                    }
-                }
-            }
-            at = base + segments.bytes();
-        }
-        Ok(LogEnd {
-            position: at,
-            fault: None,
-        })
+        segments.walk(from, self.sure, &mut |record| self.enter(record))
     }
 
     fn enter(&mut self, record: &Record<'_>) -> io::Result<()> {
@@ -165,7 +112,7 @@ impl Scan<'_> {
             ),
         });
         write_some(queue)?;
-        self.report.indexed += 1;
+        self.indexed += 1;
         Ok(())
     }
 }

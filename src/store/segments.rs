@@ -47,6 +47,14 @@ pub enum Found<'a> {
     Damage(String),
 }
 
+/// Where a log ends.
+pub struct LogEnd {
+    /// Position behind the last record.
+    pub position: u64,
+    /// What is there, where it is not clear space.
+    pub fault: Option<String>,
+}
+
 impl<'a> Segments<'a> {
     /// Lists the segments. A store keeps the segment size it was made with,
     /// whatever the setting says now; `bytes` is for one that has none.
@@ -323,6 +331,54 @@ impl<'a> Segments<'a> {
             len: self.bytes,
             window_at: 0,
             window: Vec::new(),
+        })
+    }
+
+    /// Hands out every record from `from` on, up to what is none. Behind `sure` a record
+    /// may be torn, and is none then.
+    ///
+    /// # Errors
+    /// Those of reading, and of `each`.
+    pub fn walk(
+        &self,
+        from: u64,
+        sure: u64,
+        each: &mut dyn FnMut(&Record<'_>) -> io::Result<()>,
+    ) -> io::Result<LogEnd> {
+        let mut position = from;
+        while position < self.end() {
+            let base = self.base(position);
+            let mut reader = self.reader(base)?;
+            loop {
+                let fault = match reader.at(position)? {
+                    Found::Record(record) => {
+                        let len = record.bytes().len() as u64;
+                        if position + len <= sure {
+                            each(&record)?;
+                            position += len;
+                            continue;
+                        }
+                        let parts = record.unvouched();
+                        if !reader.is_torn(position, &parts)? {
+                            if let Found::Record(record) = reader.at(position)? {
+                                each(&record)?;
+                            }
+                            position += len;
+                            continue;
+                        }
+                        Some("a message that was written in part".to_owned())
+                    }
+                    Found::SegmentEnd => break,
+                    Found::Clear => None,
+                    Found::Damage(fault) => Some(fault),
+                };
+                return Ok(LogEnd { position, fault });
+            }
+            position = base + self.bytes;
+        }
+        Ok(LogEnd {
+            position,
+            fault: None,
         })
     }
 

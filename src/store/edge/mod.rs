@@ -173,6 +173,17 @@ impl dyn Files + '_ {
     }
 }
 
+/// Passes over that something is not there.
+///
+/// # Errors
+/// All others.
+pub fn if_there(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
 /// An open file of the store. Errors name the path.
 pub trait StoreFile: Send + Sync {
     /// Size, in bytes.
