@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::BrokerShard;
+use super::{BrokerShard, now_ms};
 use crate::shard::{LocalEvent, Remote, RemoteError, sleep, spawn};
 use crate::wire::body::register::RegisterBrokerBody;
 use crate::wire::body::topic::{DataVersion, TopicConfig};
@@ -56,28 +56,26 @@ struct Target {
     /// Whether the last call worked. One that does not is left to the period, so
     /// that it does not hold up clients.
     reachable: Cell<bool>,
+    /// Version of the last registration sent.
+    told: Cell<Option<DataVersion>>,
+    /// A registration was not answered: the nameserver may lack what was in it.
+    behind: Cell<bool>,
 }
 
-impl Target {
-    /// Calls the nameserver. With `only_if_reachable`, does not try one that did
-    /// not answer last time, also when that is found out while waiting for it.
-    async fn call(
-        &self,
-        request: Request,
-        timeout: Duration,
-        only_if_reachable: bool,
-    ) -> Result<Response, RemoteError> {
-        let mut remote = loop {
-            if only_if_reachable && !self.reachable.get() {
-                return Err(RemoteError::Timeout(Duration::ZERO));
-            }
-            if let Some(remote) = self.remote.borrow_mut().take() {
-                break remote;
-            }
-            self.free.wait().await;
+/// The connection to a nameserver, for one caller at a time. What a registration
+/// holds is read while it is held, so that an older state never follows a newer.
+struct Held<'a> {
+    target: &'a Target,
+    remote: Option<Remote>,
+}
+
+impl Held<'_> {
+    async fn call(&mut self, request: Request, timeout: Duration) -> Result<Response, RemoteError> {
+        let Some(remote) = &mut self.remote else {
+            return Err(RemoteError::Timeout(Duration::ZERO));
         };
         let answer = remote.call(request, timeout).await;
-        let was_reachable = self.reachable.replace(answer.is_ok());
+        let was_reachable = self.target.reachable.replace(answer.is_ok());
         match &answer {
             Err(error) if was_reachable => {
                 tracing::warn!(nameserver = remote.address(), "{error}");
@@ -87,9 +85,39 @@ impl Target {
             }
             _ => {}
         }
-        *self.remote.borrow_mut() = Some(remote);
-        self.free.notify();
         answer
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        *self.target.remote.borrow_mut() = self.remote.take();
+        self.target.free.notify();
+    }
+}
+
+impl Target {
+    /// Waits until the connection is free.
+    async fn hold(&self) -> Held<'_> {
+        loop {
+            if let Some(remote) = self.remote.borrow_mut().take() {
+                return Held {
+                    target: self,
+                    remote: Some(remote),
+                };
+            }
+            self.free.wait().await;
+        }
+    }
+
+    /// Like [`Target::hold`], but nothing if the nameserver did not answer the last
+    /// call, also when that is found out while waiting.
+    async fn hold_if_reachable(&self) -> Option<Held<'_>> {
+        if !self.reachable.get() {
+            return None;
+        }
+        let held = self.hold().await;
+        self.reachable.get().then_some(held)
     }
 }
 
@@ -100,6 +128,8 @@ impl Registrar {
             remote: RefCell::new(Some(Remote::new(address))),
             free: LocalEvent::default(),
             reachable: Cell::new(true),
+            told: Cell::new(None),
+            behind: Cell::new(false),
         };
         Registrar {
             targets: addresses.iter().map(target).collect(),
@@ -136,23 +166,42 @@ impl Registrar {
     }
 }
 
+impl super::ControlShard {
+    /// The version of a registration that may tell nothing new.
+    fn version_for(&self, target: &Target) -> DataVersion {
+        let version = self.state.borrow().topics.version();
+        target.told.set(Some(version));
+        version
+    }
+
+    /// The version of a registration with changes: another than that of the last, as a
+    /// nameserver passes over what a version lists that it knows.
+    fn new_version_for(&self, target: &Target) -> DataVersion {
+        let topics = &mut self.state.borrow_mut().topics;
+        if target.told.get() == Some(topics.version()) {
+            topics.next_version(now_ms());
+        }
+        target.told.set(Some(topics.version()));
+        topics.version()
+    }
+}
+
 impl BrokerShard {
     /// Tells all shards of made or changed topics, writes the table, and registers
-    /// the topics; returns when a route asked for now shows them.
+    /// the topics as they then are; returns when a route asked for now shows them.
     pub(super) async fn publish_topics(&self, topics: &[Arc<TopicConfig>]) {
-        let Some(control) = &self.control else {
+        if self.control.is_none() {
             return;
-        };
+        }
         for topic in topics {
             self.broadcast(|| super::Message::Topic(topic.clone()));
         }
         self.save_tables().await;
-        let registrar = &control.registrar;
-        let version = control.state.borrow().topics.version();
-        let table: BTreeMap<_, _> = topics.iter().map(|topic| registrar.masked(topic)).collect();
+        let names = topics.iter().map(|topic| topic.topic_name.clone());
+        let names: Rc<[String]> = names.collect();
         self.with_each_target(move |me, index| {
-            let table = table.clone();
-            async move { me.register_some(index, version, table).await }
+            let names = names.clone();
+            async move { me.register_some(index, &names).await }
         })
         .await;
     }
@@ -181,38 +230,61 @@ impl BrokerShard {
         }
     }
 
-    async fn register_some(
-        &self,
-        index: usize,
-        version: DataVersion,
-        table: BTreeMap<String, TopicConfig>,
-    ) {
-        let Some(control) = self.control.as_ref().filter(|c| !c.registrar.closed.get()) else {
-            return;
-        };
-        let target = &control.registrar.targets[index];
-        let request = control.registrar.registration(version, table);
-        match target.call(request, SHORT_TIMEOUT, true).await {
-            // It does not know this broker: a part of the table is no use to it.
-            Ok(answer) if answer.code != response::SUCCESS => self.register_whole(index).await,
-            _ => {}
-        }
-    }
-
-    async fn register_whole(&self, index: usize) {
-        let Some(control) = self.control.as_ref().filter(|c| !c.registrar.closed.get()) else {
+    async fn register_some(&self, index: usize, names: &[String]) {
+        let Some(control) = &self.control else {
             return;
         };
         let registrar = &control.registrar;
         let target = &registrar.targets[index];
-        let (version, topics) = {
+        let Some(mut held) = target.hold_if_reachable().await else {
+            target.behind.set(true);
+            return;
+        };
+        if registrar.closed.get() {
+            return;
+        }
+        let version = control.new_version_for(target);
+        let table: BTreeMap<_, _> = {
             let state = control.state.borrow();
-            let topics: Vec<_> = state.topics.iter().map(|t| registrar.masked(t)).collect();
-            (state.topics.version(), topics)
+            let topics = names.iter().filter_map(|name| state.topics.get(name));
+            topics.map(|topic| registrar.masked(topic)).collect()
+        };
+        if table.is_empty() {
+            return;
+        }
+        let request = registrar.registration(version, table);
+        let answer = held.call(request, SHORT_TIMEOUT).await;
+        drop(held);
+        match answer {
+            Ok(answer) if answer.code == response::SUCCESS => {}
+            // It does not know this broker: a part of the table is no use to it.
+            Ok(_) => self.register_whole(index).await,
+            Err(_) => target.behind.set(true),
+        }
+    }
+
+    async fn register_whole(&self, index: usize) {
+        let Some(control) = &self.control else {
+            return;
+        };
+        let registrar = &control.registrar;
+        let target = &registrar.targets[index];
+        let mut held = target.hold().await;
+        if registrar.closed.get() {
+            return;
+        }
+        let mut is_new = target.behind.replace(true);
+        let topics: Vec<_> = {
+            let state = control.state.borrow();
+            state.topics.iter().map(|t| registrar.masked(t)).collect()
         };
         for part in topics.chunks(TOPICS_PER_REGISTRATION) {
+            let version = match std::mem::replace(&mut is_new, true) {
+                true => control.new_version_for(target),
+                false => control.version_for(target),
+            };
             let request = registrar.registration(version, part.iter().cloned().collect());
-            match target.call(request, LONG_TIMEOUT, false).await {
+            match held.call(request, LONG_TIMEOUT).await {
                 Ok(answer) if answer.code != response::SUCCESS => {
                     tracing::warn!(
                         code = answer.code,
@@ -225,6 +297,7 @@ impl BrokerShard {
                 Err(_) => return,
             }
         }
+        target.behind.set(false);
     }
 
     /// Registers the whole table with all nameservers.
@@ -258,10 +331,12 @@ impl BrokerShard {
             return;
         };
         let target = &control.registrar.targets[index];
+        let mut held = target.hold().await;
         let version = control.state.borrow().topics.version();
         let body = serde_json::to_vec(&version).unwrap_or_default();
         let ask = control.registrar.named(request::QUERY_DATA_VERSION);
-        let answer = target.call(ask.with_body(body), SHORT_TIMEOUT, false).await;
+        let answer = held.call(ask.with_body(body), SHORT_TIMEOUT).await;
+        drop(held);
         if answer.is_ok_and(|answer| answer.get("changed") != Some("false")) {
             self.register_whole(index).await;
         }
@@ -278,7 +353,9 @@ impl BrokerShard {
                 let registrar = &control.registrar;
                 let request = registrar.named(request::UNREGISTER_BROKER);
                 let target = &registrar.targets[index];
-                let _ = target.call(request, SHORT_TIMEOUT, true).await;
+                if let Some(mut held) = target.hold_if_reachable().await {
+                    let _ = held.call(request, SHORT_TIMEOUT).await;
+                }
             }
         })
         .await;

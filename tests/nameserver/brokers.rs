@@ -192,6 +192,38 @@ fn a_broker_registers_with_all_its_nameservers() {
 }
 
 #[test]
+fn of_changes_at_the_same_time_none_is_lost_on_the_way_to_a_nameserver() {
+    let nameserver = Config::nameserver().start();
+    let broker = broker(&nameserver, "broker-a");
+    let queues_of = |asks: &mut Client, name: &str| {
+        let queues = &route(asks, name).expect(0).json()["queueDatas"][0];
+        queues["writeQueueNums"].as_i64().unwrap()
+    };
+    std::thread::scope(|scope| {
+        for writer in 0..8 {
+            let (mut client, mut asks) = (broker.connect(), nameserver.connect());
+            scope.spawn(move || {
+                let name = format!("T-{writer}");
+                for queues in (1..=60).map(|round| 1 + round % 7) {
+                    topic(&mut client, &name, queues);
+                    assert_eq!(queues_of(&mut asks, &name), i64::from(queues), "of {name}");
+                }
+            });
+        }
+        let (mut client, mut asks) = (broker.connect(), nameserver.connect());
+        scope.spawn(move || {
+            for queues in (1..=60).map(|round| 1 + round % 7) {
+                let change = format!("defaultTopicQueueNums={queues}\n");
+                client
+                    .call(Request::new(25).with_body(change.into_bytes()))
+                    .expect(0);
+                assert_eq!(queues_of(&mut asks, "TBW102"), queues);
+            }
+        });
+    });
+}
+
+#[test]
 fn a_deleted_topic_is_gone_from_its_route_after_216() {
     let nameserver = Config::nameserver().start();
     let broker = broker(&nameserver, "broker-a");
