@@ -1,5 +1,8 @@
 # Starts, asks and stops nameservers and brokers. Sourced by run and broker-ctl; needs $WORK, $CACHE and $TARGET.
 #
+# An Apache broker on a busy machine takes half a minute to start or to stop, and more while its device is behind.
+NODE_SECONDS=180
+
 # Every process is a node: a folder $WORK/nodes/NAME with
 #   start   a script that becomes the process
 #   ready   lines "PORT" (accepts) or "PORT TOPIC" (a nameserver that knows the topic's route): up when all hold
@@ -66,7 +69,7 @@ node_start() { # name: starts it, does not wait
 }
 
 node_wait() { # name
-  local dir=$WORK/nodes/$1 deadline=$((SECONDS + 60)) port topic up
+  local dir=$WORK/nodes/$1 deadline=$((SECONDS + NODE_SECONDS)) port topic up
   while ((SECONDS < deadline)); do
     node_running "$1" || { echo "$1 ended by itself:"; tail -n 20 "$dir/log"; return 1; }
     up=1
@@ -76,7 +79,7 @@ node_wait() { # name
     [[ -n $up ]] && return 0
     sleep 0.1
   done
-  echo "$1 is not up after 60 s:"
+  echo "$1 is not up after $NODE_SECONDS s:"
   tail -n 20 "$dir/log"
   return 1
 }
@@ -85,7 +88,7 @@ node_stop() { # name, signal: returns when the process is gone
   local pid try
   pid=$(cat "$WORK/nodes/$1/pid" 2>/dev/null) || return 0
   kill "-$2" "$pid" 2>/dev/null || return 0
-  for ((try = 0; try < 300; try++)); do
+  for ((try = 0; try < NODE_SECONDS * 10; try++)); do
     kill -0 "$pid" 2>/dev/null || return 0
     sleep 0.1
   done

@@ -52,7 +52,7 @@ final class Cluster {
     static synchronized DefaultMQProducer producer() throws MQClientException {
         if (producer == null) {
             DefaultMQProducer created = configure(new DefaultMQProducer(unique("producer")));
-            created.setSendMsgTimeout(10_000);
+            created.setSendMsgTimeout(30_000);
             created.start();
             producer = created;
         }
