@@ -2,6 +2,8 @@
 //!
 //! Exit codes: 0 stopped as asked, 1 could not start, 2 command line or settings are wrong.
 
+#[path = "../bench/mod.rs"]
+mod bench;
 mod cli;
 mod uring_hook;
 
@@ -32,6 +34,18 @@ fn main() -> ExitCode {
     match cli.command.into_job() {
         Job::Run(role, run) => serve(role, &run),
         Job::Store(command) => work_on_store(&command),
+        Job::Bench(command) => {
+            log_to_stderr("warn", LogFormat::Text);
+            finish(command.run())
+        }
+    }
+}
+
+fn finish(outcome: Result<bool, String>) -> ExitCode {
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(FAILED),
+        Err(why) => fail(FAILED, &why),
     }
 }
 
@@ -41,11 +55,7 @@ fn work_on_store(command: &StoreCommand) -> ExitCode {
         Err(error) => return fail(USAGE, &error.to_string()),
     };
     log_to_stderr("warn", LogFormat::Text);
-    match command.run(&settings) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(FAILED),
-        Err(why) => fail(FAILED, &why),
-    }
+    finish(command.run(&settings))
 }
 
 fn serve(role: Role, run: &Run) -> ExitCode {

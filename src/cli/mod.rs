@@ -2,6 +2,7 @@
 
 mod store;
 
+use crate::bench::BenchCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ringmq::config::{Role, Sources};
 use std::path::PathBuf;
@@ -63,6 +64,9 @@ pub enum Command {
     /// Checks or repairs a store while no broker uses it.
     #[command(subcommand)]
     Store(StoreCommand),
+    /// Loads a broker, RingMQ or Apache RocketMQ, and measures it.
+    #[command(subcommand)]
+    Bench(BenchCommand),
 }
 
 /// What is asked for: something that runs until it is stopped, or work on a store.
@@ -71,6 +75,8 @@ pub enum Job {
     Run(Role, Run),
     /// Work on a store.
     Store(StoreCommand),
+    /// A measurement.
+    Bench(BenchCommand),
 }
 
 /// Options of everything that runs.
@@ -133,6 +139,7 @@ impl Command {
             Command::Broker(run) => Job::Run(Role::Broker, run),
             Command::Nameserver(run) => Job::Run(Role::Nameserver, run),
             Command::Store(command) => Job::Store(command),
+            Command::Bench(command) => Job::Bench(command),
         }
     }
 }

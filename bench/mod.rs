@@ -1,0 +1,19 @@
+//! `ringmq bench`: loads a broker that speaks RocketMQ's protocol, and measures it.
+
+pub mod result;
+
+use clap::Subcommand;
+
+/// What to measure.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {}
+
+impl BenchCommand {
+    /// Does it. Returns whether all went well; figures never make it fail.
+    ///
+    /// # Errors
+    /// Text with what is in the way.
+    pub fn run(&self) -> Result<bool, String> {
+        match *self {}
+    }
+}

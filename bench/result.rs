@@ -1,0 +1,188 @@
+//! What a run found: the one form in which tables, JSON, pages and comparisons have it.
+//!
+//! Units are in the names. Everything here is written to the file of `--json` as it stands.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Everything that one call of the harness measured.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Report {
+    /// The command as it was given.
+    pub command: String,
+    /// When it began, ms since 1970.
+    pub began_ms: u64,
+    /// What it ran on.
+    pub machine: Machine,
+    /// All runs in the order in which they were made, failed ones too.
+    pub runs: Vec<Run>,
+    /// Of `compare`: the cells, each over all its rounds.
+    pub cells: Vec<Cell>,
+}
+
+/// The machine.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Machine {
+    /// E.g. `AMD EPYC`.
+    pub processor: String,
+    /// Cores that the process may use.
+    pub cores: usize,
+    /// Memory of the machine or container, in bytes.
+    pub memory_bytes: u64,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// File system that the stores were on, e.g. `ext4`; empty if the broker is elsewhere.
+    pub file_system: String,
+}
+
+/// One run of one workload against one broker.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Run {
+    /// Name of the cell, e.g. `async-4x16`, or of the workload.
+    pub cell: String,
+    /// Kind of the workload, e.g. `produce`.
+    pub workload: String,
+    /// `RingMQ 0.1.0`, `Apache RocketMQ 5.5.0`: what the broker says of itself.
+    pub broker: String,
+    /// Round of a comparison, from 1; 0 outside of one.
+    pub round: u32,
+    /// What was asked for, by the long names of the options.
+    pub options: BTreeMap<String, String>,
+    /// Why the run failed. Figures of a failed run are not used.
+    pub error: Option<String>,
+    /// Length of the measured part, without the warm-up.
+    pub seconds: f64,
+    /// Messages acknowledged or received in it.
+    pub messages: u64,
+    /// Bytes of their bodies.
+    pub body_bytes: u64,
+    /// Requests that were refused or not answered in time.
+    pub failed: u64,
+    /// Of an open loop: sends that began more than 1 ms after their intended time.
+    pub late: u64,
+    /// From the (intended) send to the acknowledgement or receipt.
+    pub latency: Option<Latency>,
+    /// Whole seconds of the measured part, in order.
+    pub timeline: Vec<Second>,
+    /// What was found when all messages were read back, unless that was not wanted.
+    pub verified: Option<Verified>,
+    /// What the broker's process used, where it is on this machine.
+    pub server: Option<ServerUse>,
+    /// What the harness itself used.
+    pub client: ClientUse,
+    /// Further figures of single workloads, e.g. `downtime_ms`.
+    pub extra: BTreeMap<String, f64>,
+}
+
+/// A distribution, in microseconds.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Latency {
+    /// Number of values.
+    pub count: u64,
+    /// Average.
+    pub mean_us: f64,
+    /// Median.
+    pub p50_us: u64,
+    /// 90 % are at or below.
+    pub p90_us: u64,
+    /// 99 %.
+    pub p99_us: u64,
+    /// 99.9 %.
+    pub p999_us: u64,
+    /// 99.99 %.
+    pub p9999_us: u64,
+    /// Greatest.
+    pub max_us: u64,
+    /// Quantile (0 to 1) and value, for a plot over the logarithm of `1 - quantile`.
+    pub curve: Vec<(f64, u64)>,
+}
+
+/// One second of a run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Second {
+    /// Messages acknowledged or received.
+    pub messages: u64,
+    /// 99 % of the latencies are at or below.
+    pub p99_us: u64,
+    /// Greatest latency.
+    pub max_us: u64,
+}
+
+/// All acknowledged messages, read back.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Verified {
+    /// Read, once each, in order, with their content.
+    pub good: u64,
+    /// Acknowledged, but not there.
+    pub missing: u64,
+    /// There more than once.
+    pub doubled: u64,
+    /// Behind a later one of the same queue.
+    pub misplaced: u64,
+    /// With another content than was sent.
+    pub wrong: u64,
+}
+
+/// What a process used in the measured part.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ServerUse {
+    /// Processor time, user and system.
+    pub cpu_seconds: f64,
+    /// Resident memory at the end.
+    pub resident_bytes: u64,
+    /// Bytes written to the device on its account.
+    pub written_bytes: u64,
+    /// Context switches of all its threads.
+    pub context_switches: u64,
+    /// Turns of RingMQ's loops longer than 10 ms; none for other brokers.
+    pub long_turns: Option<u64>,
+    /// Allocations of RingMQ above 128 KiB on the way of messages; none for other brokers.
+    pub large_allocations: Option<u64>,
+}
+
+/// What the harness used in the measured part.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ClientUse {
+    /// Processor time of all its threads.
+    pub cpu_seconds: f64,
+    /// Share of the time that its busiest thread was on a processor, 0 to 1.
+    pub busiest_thread: f64,
+    /// The harness, not the broker, set the pace: its busiest thread had no time left.
+    pub is_the_limit: bool,
+}
+
+/// One cell of a comparison.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Cell {
+    /// Its name.
+    pub name: String,
+    /// What it is, for people.
+    pub title: String,
+    /// Figures, each as a comparison.
+    pub figures: Vec<Figure>,
+    /// Rounds in which both brokers' runs went well.
+    pub rounds: u32,
+    /// What failed, as text.
+    pub failures: Vec<String>,
+}
+
+/// One figure of a cell: RingMQ's over the other's.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Figure {
+    /// E.g. `messages per CPU-second`, `p99.9`.
+    pub name: String,
+    /// E.g. `/s`, `us`, `bytes`.
+    pub unit: String,
+    /// More is better.
+    pub more_is_better: bool,
+    /// Median of RingMQ's rounds.
+    pub ours: f64,
+    /// Median of the other's rounds.
+    pub theirs: f64,
+    /// Median over the rounds of how many times better RingMQ was; below 1 it lost.
+    pub factor: f64,
+    /// Smallest and greatest factor of a round.
+    pub spread: (f64, f64),
+    /// The factor that is asked for, if any.
+    pub bar: Option<f64>,
+}
