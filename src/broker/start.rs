@@ -489,11 +489,11 @@ fn build(
         shard: shard.clone(),
         store,
         settings: settings.clone().into(),
-        constants: SendReplyConstants {
-            region: settings.region_id.clone(),
-            trace_on: settings.trace_on,
-            store_host: common.store_host,
-        },
+        constants: SendReplyConstants::new(
+            settings.region_id.clone(),
+            settings.trace_on,
+            common.store_host,
+        ),
         store_host: common.store_host,
         disk: common.disk.clone(),
         retention: Default::default(),
