@@ -87,7 +87,7 @@ pub fn start(options: NameserverOptions) -> Result<(), String> {
         };
         let mut lanes = mesh(1);
         let Some(lanes) = lanes.pop() else { return };
-        let shard = Shard::new(ShardId(0), &lanes, limits, Arc::default());
+        let shard = Shard::new(ShardId(0), ShardId(0), &lanes, limits, Arc::default());
         let nameserver = Rc::new(NameserverShard {
             shard: shard.clone(),
             state: RefCell::new(state),

@@ -19,11 +19,24 @@ use super::{Service, Shard};
 const BACKLOG: i32 = 1024;
 
 /// Makes a listening socket. Several shards may bind the same address: the kernel
-/// spreads connections over them.
+/// spreads connections over them. So may another process of this user, which gets a
+/// part of them: see [`bind_alone`].
 ///
 /// # Errors
 /// Those of the socket, with the address in the text.
 pub fn bind(address: SocketAddr) -> io::Result<StdListener> {
+    listener(address, true)
+}
+
+/// Makes a listening socket on an address that nobody else listens on.
+///
+/// # Errors
+/// Those of the socket, with the address in the text.
+pub fn bind_alone(address: SocketAddr) -> io::Result<StdListener> {
+    listener(address, false)
+}
+
+fn listener(address: SocketAddr, is_shared: bool) -> io::Result<StdListener> {
     let bind = || -> io::Result<StdListener> {
         let socket = Socket::new(
             Domain::for_address(address),
@@ -31,7 +44,7 @@ pub fn bind(address: SocketAddr) -> io::Result<StdListener> {
             Some(Protocol::TCP),
         )?;
         socket.set_reuse_address(true)?;
-        socket.set_reuse_port(true)?;
+        socket.set_reuse_port(is_shared)?;
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
         Ok(socket.into())
