@@ -2,11 +2,10 @@
 //! started. Runs on the shard's thread.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use flume::{Receiver, Sender};
 
@@ -44,10 +43,6 @@ const FRAME_TIME: Duration = Duration::from_secs(60);
 
 /// Longest time that a start waits for nameservers.
 const FIRST_REGISTRATION: Duration = Duration::from_secs(3);
-
-/// Longest wait for a port that is taken: the kernel closes what a ring of a process used
-/// a moment after the process has ended.
-const PORT_FREED: Duration = Duration::from_secs(2);
 
 /// What a shard tells when its store is open.
 pub(super) struct Opened {
@@ -142,7 +137,11 @@ pub(super) async fn run_shard(
     let Ok(go) = go.recv_async().await else {
         return;
     };
-    let listener = match listen(&common.member).await {
+    let listener = match common.member.shards() {
+        1 => bind_alone(common.member.listen).await,
+        _ => bind(common.member.listen),
+    };
+    let listener = match listener {
         Ok(listener) => listener,
         Err(error) => {
             let _ = ready.send(Err(error.to_string()));
@@ -171,26 +170,6 @@ pub(super) async fn run_shard(
     let _ = ready.send(Ok(()));
     // The tasks of the shard run until the process ends.
     std::future::pending::<()>().await;
-}
-
-/// The listener of one of a broker's shards, which share its port. The port of a broker
-/// with one shard is nobody else's: another process on it would get a part of the
-/// connections, and nobody would see it.
-async fn listen(member: &Member) -> io::Result<TcpListener> {
-    if member.shards() > 1 {
-        return bind(member.listen);
-    }
-    let began = Instant::now();
-    loop {
-        match bind_alone(member.listen) {
-            Err(error)
-                if error.kind() == io::ErrorKind::AddrInUse && began.elapsed() < PORT_FREED =>
-            {
-                sleep(Duration::from_millis(20)).await;
-            }
-            bound => return bound,
-        }
-    }
 }
 
 /// Registers with the nameservers, and waits for it a moment: a broker that says it
