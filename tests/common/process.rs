@@ -53,11 +53,11 @@ impl Config {
 
     /// The same with each of its shards as a broker of its own, `broker-a`, `broker-a-1`, ...
     pub fn per_shard(shards: u16) -> Config {
-        Config::server().as_brokers(shards)
+        Config::server().brokers(shards)
     }
 
     /// With each of its shards as a broker of its own.
-    pub fn as_brokers(mut self, shards: u16) -> Config {
+    pub fn brokers(mut self, shards: u16) -> Config {
         self.port = free_ports(shards);
         self.shards(shards)
             .set("routeMode", "perShard")

@@ -121,7 +121,7 @@ fn a_stop_takes_all_shards_off_and_a_start_brings_them_back() {
         .collect();
     let mut server = Config::broker(nameservers[0].address())
         .set("namesrvAddr", addresses.join(";"))
-        .as_brokers(2)
+        .brokers(2)
         .start();
     let mut asks = nameservers.each_ref().map(Server::connect);
     server.connect_shard(1).call(Send::new("T", "x")).expect(0);
@@ -146,7 +146,7 @@ fn a_stop_takes_all_shards_off_and_a_start_brings_them_back() {
 #[test]
 fn a_nameserver_that_was_restarted_is_told_of_all_shards() {
     let mut nameserver = Config::nameserver().start();
-    let server = Config::broker(nameserver.address()).as_brokers(2).start();
+    let server = Config::broker(nameserver.address()).brokers(2).start();
     nameserver.kill();
     // Made while nobody was there to be told.
     server.connect_shard(0).call(Send::new("T", "x")).expect(0);

@@ -78,7 +78,7 @@ fn log_lines_say_which_broker_they_are_of() {
         .expect("a port")
         .local_addr();
     let server = Config::broker(nobody.expect("an address"))
-        .as_brokers(2)
+        .brokers(2)
         .start();
     eventually("both say so", SECOND * 5, || {
         let log = server.log();

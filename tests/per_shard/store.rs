@@ -143,7 +143,7 @@ fn a_store_of_one_shard_goes_on_under_either_mode_and_may_grow() {
         assert_eq!(server.stop(), 0);
     }
     // The shards that are added have its topics, so that they get their part.
-    let grown = each.as_brokers(3);
+    let grown = each.brokers(3);
     for round in 0..2 {
         let server = grown.start();
         let mut asks = server.connect_nameserver();
@@ -179,7 +179,7 @@ fn topics_are_taken_over_once() {
     let server = one.start();
     topic(&mut server.connect(), "T", 1);
     assert_eq!(server.stop(), 0);
-    let two = one.as_brokers(2);
+    let two = one.brokers(2);
     let server = two.start();
     let delete = ringmq::wire::command::Request::new(215).with("topic", "T");
     server.connect_shard(1).call(delete).expect(0);
