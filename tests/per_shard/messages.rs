@@ -60,7 +60,7 @@ fn a_shard_serves_all_its_queues_and_no_request_crosses_to_another() {
                 assert_eq!(record.physical_offset >> 48, i64::from(shard));
                 let view = |offset: i64| Request::new(33).with("offset", offset);
                 let found = client.call(view(record.physical_offset)).expect(0);
-                assert_eq!(found.records(), [record.clone()]);
+                assert_eq!(found.records().remove(0), record);
                 let mut other = server.connect_shard(1 - shard);
                 assert_ne!(other.call(view(record.physical_offset)).code, 0);
             }
