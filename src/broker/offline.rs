@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::budgets::store_settings;
+use super::flush_choice::FlushChoice;
 use crate::config::Settings;
 use crate::probe::memory_bytes;
 use crate::shard::{allowed_cpus, spawn_executor};
@@ -69,7 +70,13 @@ fn lock(settings: &Settings) -> Result<(StoreLayout, StoreLock, u16), OfflineErr
 pub fn check(settings: &Settings) -> Result<StoreCheck, OfflineError> {
     let (layout, _lock, logs) = lock(settings)?;
     let after_crash = layout.abort_file().exists();
-    let store = store_settings(settings, memory_bytes(), logs, after_crash, false);
+    let store = store_settings(
+        settings,
+        memory_bytes(),
+        logs,
+        after_crash,
+        FlushChoice::DEFAULT,
+    );
     let one = |log| {
         let shard = ShardId(log);
         check_log(&layout.shard_dir(shard), shard, &store).map_err(|error| error.to_string())
@@ -131,7 +138,7 @@ fn repair_log(
     shard: ShardId,
     cut: bool,
 ) -> Result<LogRepair, OfflineError> {
-    let mut store = store_settings(settings, memory_bytes(), 1, true, false);
+    let mut store = store_settings(settings, memory_bytes(), 1, true, FlushChoice::DEFAULT);
     store.rebuild_queues = true;
     adopt_tail(dir, shard, &store).map_err(failed)?;
     let mut cut_at = None;

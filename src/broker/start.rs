@@ -17,6 +17,7 @@ use super::control::offsets::{OffsetSnapshot, OffsetTable};
 use super::control_requests::control_settings;
 use super::delay::DelayQueues;
 use super::disk::DiskGauge;
+use super::flush_choice::{FlushChoice, choose};
 use super::long_poll::TICK_MS;
 use super::message::{Answer, Ask, Message};
 use super::persistence::{DELAYS, GROUPS, OFFSETS, TOPICS, TableFiles, load};
@@ -25,8 +26,8 @@ use super::registration::{Identity, Registrar};
 use super::reply::SendReplyConstants;
 use super::view::ControlView;
 use super::{BrokerShard, ControlShard, Counters, now_ms};
-use crate::config::{FlushDiskType, Settings};
-use crate::probe::{flush_cost, memory_bytes};
+use crate::config::Settings;
+use crate::probe::memory_bytes;
 use crate::shard::{
     ConnLimits, LaneEnds, LocalEvent, Shard, ShardId, allowed_cpus, bind, blocking, mesh, serve,
     sleep, spawn, spawn_executor,
@@ -61,7 +62,7 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-fn refused(error: impl fmt::Display) -> StartError {
+pub(super) fn refused(error: impl fmt::Display) -> StartError {
     StartError(error.to_string())
 }
 
@@ -128,7 +129,7 @@ struct Common {
     open: Arc<AtomicUsize>,
     disk: Arc<DiskGauge>,
     memory_bytes: u64,
-    flush_after_write: bool,
+    flush: FlushChoice,
     shards: u16,
     crashed: bool,
 }
@@ -180,7 +181,7 @@ pub fn start(
         open: Arc::default(),
         disk: DiskGauge::watch(layout.root(), shards).map_err(StartError)?,
         memory_bytes: memory_bytes(),
-        flush_after_write: prefers_flush(settings)?,
+        flush: choose(settings)?,
         shards,
         crashed,
     };
@@ -241,26 +242,6 @@ pub fn start(
         shards,
         _lock: lock,
     })
-}
-
-/// Whether the device keeps a write sooner by a flush of its own than by a write
-/// through; measured where messages wait for it.
-fn prefers_flush(settings: &Settings) -> Result<bool, StartError> {
-    if settings.flush_disk_type != FlushDiskType::Sync {
-        return Ok(false);
-    }
-    let cost = flush_cost(&settings.store_path_root_dir).map_err(refused)?;
-    tracing::info!(
-        write_through_us = cost.write_through.as_micros() as u64,
-        write_and_flush_us = cost.write_and_flush.as_micros() as u64,
-        chosen = if cost.prefers_flush() {
-            "fdatasync"
-        } else {
-            "O_DSYNC"
-        },
-        "SYNC_FLUSH: time until the device keeps a write of 4 KiB"
-    );
-    Ok(cost.prefers_flush())
 }
 
 fn load_tables(layout: &StoreLayout, state: &mut Control) -> Result<(), StartError> {
@@ -366,7 +347,7 @@ async fn run_shard(
             common.memory_bytes,
             common.shards,
             common.crashed,
-            common.flush_after_write,
+            common.flush,
         ),
     ) {
         Ok((store, report)) => {
