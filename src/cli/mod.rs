@@ -25,7 +25,9 @@ Examples:
   ringmq server --set flushDiskType=SYNC_FLUSH --set autoCreateTopicEnable=false
       Acknowledged messages survive a power loss; topics are made by hand.
   ringmq store check ./ringmq-data
-      Reads a whole store, while no broker uses it, and says what is wrong with it.";
+      Reads a whole store, while no broker uses it, and says what is wrong with it.
+  ringmq tune io ./ringmq-data
+      Measures the store's device, for the next start with flushDiskType=SYNC_FLUSH.";
 
 const SETTINGS: &str = "\
 Settings are those of RocketMQ's broker.conf and namesrv.properties, in the file of -c and with
