@@ -13,12 +13,14 @@ state_items=() state_paths=() state_old=() state_new=()
 # boot_id VARIABLE: what tells this boot from others.
 boot_id() { get "$1" /proc/sys/kernel/random/boot_id || printf -v "$1" unknown; }
 
-# Takes the lock that keeps two of these scripts apart; it is held until the script ends.
+# Locks the record's folder, which keeps two of these scripts apart until the script ends.
 lock_state() {
-    mkdir -p "$(dirname "$state")" || fail 1 "the folder of $state cannot be made"
+    local folder
+    folder=$(dirname "$state")
+    mkdir -p "$folder" || fail 1 "the folder of $state cannot be made"
     command -v flock >/dev/null || return 0
-    { exec 9>>"$state.lock"; } 2>/dev/null || fail 1 "$state.lock cannot be written"
-    flock -n 9 || fail 1 "another tuning script is at work ($state.lock)"
+    { exec 9<"$folder"; } 2>/dev/null || fail 1 "$folder cannot be read"
+    flock -n 9 || fail 1 "another tuning script is at work on $folder"
 }
 
 # Reads the record into state_items, state_paths, state_old and state_new, and its boot into

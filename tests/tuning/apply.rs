@@ -1,6 +1,7 @@
 //! `tuning/apply` and `tuning/revert`: what is changed is recorded, and comes back.
 
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 
 use crate::machine::{Machine, TUNABLE, script_of};
@@ -240,6 +241,22 @@ fn a_setting_that_is_gone_is_no_fault() {
     let text = revert(&machine);
     assert!(text.contains(&format!("{SOMAXCONN} is gone")), "{text}");
     assert_eq!(machine.value(SWAPPINESS), "60");
+}
+
+#[test]
+fn two_do_not_work_at_once() {
+    let machine = Machine::untuned();
+    apply(&machine, &["--only", "swap"]);
+    let folder = fs::File::open(machine.state().parent().unwrap()).unwrap();
+    // SAFETY: a plain system call on an open descriptor.
+    assert_eq!(unsafe { libc::flock(folder.as_raw_fd(), libc::LOCK_EX) }, 0);
+    for script in ["apply", "revert"] {
+        let (code, text) = machine.run(script, &[]);
+        assert_eq!(code, 1, "{text}");
+        assert!(text.contains("another tuning script is at work"), "{text}");
+    }
+    drop(folder);
+    revert(&machine);
 }
 
 #[test]
