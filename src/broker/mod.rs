@@ -20,6 +20,7 @@ mod control_requests;
 mod delay;
 mod disk;
 mod dispatch;
+mod flush_choice;
 mod long_poll;
 mod members;
 pub mod message;

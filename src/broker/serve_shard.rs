@@ -116,7 +116,7 @@ pub(super) async fn run_shard(
             process.memory_bytes,
             process.shards,
             common.crashed,
-            process.flush_after_write,
+            process.flush,
         ),
     );
     let store = match opened_as {
@@ -246,7 +246,7 @@ fn build(
         constants: SendReplyConstants::new(
             settings.region_id.clone(),
             settings.trace_on,
-            common.store_host,
+            store_host,
         ),
         store_host,
         disk: common.process.disk.clone(),
