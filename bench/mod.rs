@@ -1,5 +1,7 @@
 //! `ringmq bench`: loads a broker that speaks RocketMQ's protocol, and measures it.
 
+pub mod compare;
+pub mod report;
 pub mod result;
 
 use clap::Subcommand;

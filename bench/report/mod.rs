@@ -1,0 +1,3 @@
+//! What is shown of a report.
+
+pub mod html;
