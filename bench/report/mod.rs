@@ -1,0 +1,3 @@
+//! What people see of a run.
+
+pub mod progress;
