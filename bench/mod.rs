@@ -1,8 +1,11 @@
 //! `ringmq bench`: loads a broker that speaks RocketMQ's protocol, and measures it.
 
 pub mod compare;
+pub mod load;
 pub mod report;
 pub mod result;
+pub mod target;
+pub mod workload;
 
 use clap::Subcommand;
 

@@ -1,3 +1,4 @@
-//! What is shown of a report.
+//! What people see of a run.
 
 pub mod html;
+pub mod progress;

@@ -1,0 +1,3 @@
+//! The load: connections, requests, pace, contents.
+
+pub mod payload;
