@@ -11,7 +11,10 @@ use clap::Subcommand;
 
 /// What to measure.
 #[derive(Debug, Subcommand)]
-pub enum BenchCommand {}
+pub enum BenchCommand {
+    /// Sets RingMQ against Apache RocketMQ under the same load, in turn, on this machine.
+    Compare(compare::Compare),
+}
 
 impl BenchCommand {
     /// Does it. Returns whether all went well; figures never make it fail.
@@ -19,6 +22,8 @@ impl BenchCommand {
     /// # Errors
     /// Text with what is in the way.
     pub fn run(&self) -> Result<bool, String> {
-        match *self {}
+        match self {
+            BenchCommand::Compare(compare) => compare.run(),
+        }
     }
 }
