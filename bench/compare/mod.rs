@@ -101,7 +101,7 @@ pub struct Compare {
 const EXAMPLES: &str = "\
 Examples:
   ringmq bench compare --html compare.html --json compare.json
-      All cells, three rounds of 20 s: about an hour.
+      All cells, three rounds of 20 s: about an hour and a half.
   ringmq bench compare --cells 'async-4x16,e2e' --rounds 1 --seconds 10
   ringmq bench compare --quick
       Two minutes. Fails on a refused send, a lost message, a broker that died.
@@ -204,7 +204,7 @@ impl Compare {
     /// What a reader must know.
     fn notes(&self, campaign: &Campaign) -> Vec<String> {
         let setup = &campaign.setup;
-        let heap = units::bytes(setup.heap_bytes as f64);
+        let heap = gib(setup.heap_bytes);
         let mut notes = vec![
             format!(
                 "{} has a heap of {heap} and the JVM flags of its runbroker.sh ({}); both brokers have their \
@@ -225,8 +225,8 @@ impl Compare {
         if !self.quick && setup.heap_bytes < HEAP_BYTES {
             notes.push(format!(
                 "The machine has less than {}: the heap is smaller than the {} of a full comparison.",
-                units::bytes(MEMORY_BYTES_WANTED as f64),
-                units::bytes(HEAP_BYTES as f64)
+                gib(MEMORY_BYTES_WANTED),
+                gib(HEAP_BYTES)
             ));
         }
         if self.quick {
@@ -285,6 +285,11 @@ fn heap_bytes(memory_bytes: u64, quick: bool) -> u64 {
     } else {
         heap
     }
+}
+
+/// Memory as it is sold and configured: `4 GiB`, `0.5 GiB`.
+fn gib(bytes: u64) -> String {
+    format!("{} GiB", bytes as f64 / GIB as f64)
 }
 
 /// That there is room for a run.

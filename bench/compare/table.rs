@@ -8,7 +8,7 @@ const HEADS: [&str; 8] = [
     "cell",
     "figure",
     "RingMQ",
-    "other",
+    "Apache",
     "factor",
     "rounds",
     "asked for",

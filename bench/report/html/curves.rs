@@ -6,10 +6,10 @@ use crate::bench::compare::units;
 use crate::bench::result::Run;
 use std::fmt::Write;
 
-const WIDTH: f64 = 480.0;
-const HEIGHT: f64 = 280.0;
+const WIDTH: f64 = 390.0;
+const HEIGHT: f64 = 250.0;
 const LEFT: f64 = 62.0;
-const RIGHT: f64 = WIDTH - 14.0;
+const RIGHT: f64 = WIDTH - 26.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = HEIGHT - 42.0;
 
@@ -69,20 +69,20 @@ pub fn latency(runs: &[Drawn<'_>]) -> String {
         .collect();
     plot(&Plot {
         title: "Latency by percentile",
-        below: "percentile",
+        below: "percent of the messages at or below",
         x: (&x, ticks),
         y: (&y, units::duration_us),
         series: &all,
     })
 }
 
-/// `0`, `90`, `99`, `99.9` ... of a number of nines, in percent.
+/// Percent of a number of nines: `0`, `90`, `99`, `99.9` ...
 fn percentile(nines: u32) -> String {
     match nines {
-        0 => "0 %".to_owned(),
-        1 => "90 %".to_owned(),
-        2 => "99 %".to_owned(),
-        more => format!("99.{} %", "9".repeat(more as usize - 2)),
+        0 => "0".to_owned(),
+        1 => "90".to_owned(),
+        2 => "99".to_owned(),
+        more => format!("99.{}", "9".repeat(more as usize - 2)),
     }
 }
 

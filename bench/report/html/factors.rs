@@ -113,7 +113,7 @@ fn row(svg: &mut String, axis: &Axis, cell: &Cell, figure: &Figure, y: f64) {
     let asked = asked(figure);
     let _ = write!(
         svg,
-        "<g class=\"{class}\"><title>{}, {}: RingMQ {}, the other {}: {} (rounds {} to {}), {}{}</title>\
+        "<g class=\"{class}\"><title>{}, {}: RingMQ {}, Apache {}: {} (rounds {} to {}), {}{}</title>\
          <rect class=\"hit\" x=\"0\" y=\"{:.1}\" width=\"{WIDTH}\" height=\"{ROW}\"/>\
          <text class=\"label\" text-anchor=\"end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>\
          <line class=\"spread\" x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>",

@@ -11,7 +11,7 @@ use std::fmt::Write;
 pub fn cells(cells: &[Cell]) -> String {
     let mut html = String::from(
         "<div class=\"scroll\"><table><thead><tr><th class=\"text\">cell</th><th class=\"text\">figure</th>\
-         <th>RingMQ</th><th>other</th><th>factor</th><th>rounds</th><th class=\"text\">asked for</th>\
+         <th>RingMQ</th><th>Apache</th><th>factor</th><th>rounds</th><th class=\"text\">asked for</th>\
          <th class=\"text\">standing</th></tr></thead><tbody>\n",
     );
     for cell in cells {
