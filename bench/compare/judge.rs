@@ -23,7 +23,7 @@ impl Standing {
         };
         let bar_met = figure.bar.is_none_or(|bar| figure.factor >= bar);
         // A factor that is not a number is no win.
-        if !(figure.factor >= 1.0) {
+        if figure.factor.is_nan() || figure.factor < 1.0 {
             Standing::Behind
         } else if bar_met && limit_met {
             Standing::Ahead

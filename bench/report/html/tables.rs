@@ -112,7 +112,7 @@ pub fn runs(runs: &[Run]) -> String {
                 let _ = write!(
                     html,
                     "<tr class=\"failed\"><td class=\"text\">{}</td><td class=\"text\">{}</td><td>{}</td>\
-                     <td class=\"text wrap\" colspan=\"{}\">failed: {}</td>",
+                     <td class=\"text wrap\" colspan=\"{}\"><div class=\"error\">failed: {}</div></td>",
                     Escaped(&run.cell),
                     Escaped(&run.broker),
                     round(run),
