@@ -1,3 +1,4 @@
 //! What people see of a run.
 
 pub mod progress;
+pub mod table;
