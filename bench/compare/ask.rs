@@ -1,56 +1,28 @@
-//! Single questions to nameservers, in plain blocking I/O.
+//! Single questions to the brokers and nameservers of a comparison.
 
-use ringmq::wire::codes::request;
+use crate::bench::remote::Remote;
+use ringmq::wire::codes::{request, response};
 use ringmq::wire::command::Request;
-use ringmq::wire::frame::{Split, split};
-use ringmq::wire::header::{Header, Scratch};
-use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
 /// Longest wait for a connection or an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// Longest wait for a new topic: a cold Apache broker tells its nameserver first.
+const TOPIC: Duration = Duration::from_secs(20);
+
 /// Whether something accepts connections at a port of this machine.
 pub fn accepts(port: u16) -> bool {
-    TcpStream::connect_timeout(&local(port), PATIENCE).is_ok()
+    TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, port).into(), PATIENCE).is_ok()
 }
 
 /// Whether the nameserver at a port of this machine knows a topic's route.
 pub fn knows_route(nameserver_port: u16, topic: &str) -> bool {
     let question = Request::new(request::GET_ROUTEINFO_BY_TOPIC).with("topic", topic);
-    code_of_answer(nameserver_port, &question).is_ok_and(|code| code == 0)
-}
-
-fn local(port: u16) -> SocketAddr {
-    (Ipv4Addr::LOCALHOST, port).into()
-}
-
-fn code_of_answer(port: u16, question: &Request) -> io::Result<i32> {
-    let mut stream = TcpStream::connect_timeout(&local(port), PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let mut frame = Vec::new();
-    question.encode(&mut frame);
-    stream.write_all(&frame)?;
-    let mut buffer = Vec::new();
-    let mut chunk = [0; 4096];
-    loop {
-        match split(&buffer) {
-            Ok(Split::Frame(frame, _)) => {
-                let mut scratch = Scratch::default();
-                let header = Header::decode(&frame, &mut scratch);
-                return header
-                    .map(|header| header.fixed.code)
-                    .map_err(|_| io::ErrorKind::InvalidData.into());
-            }
-            Ok(_) => {}
-            Err(_) => return Err(io::ErrorKind::InvalidData.into()),
-        }
-        match stream.read(&mut chunk)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            read => buffer.extend_from_slice(&chunk[..read]),
-        }
-    }
+    remote(nameserver_port, PATIENCE)
+        .and_then(|mut remote| remote.call(question))
+        .is_ok_and(|answer| answer.code == response::SUCCESS)
 }
 
 /// Makes a topic on the broker at a port of this machine.
@@ -67,9 +39,9 @@ pub fn create_topic(broker_port: u16, topic: &str, queues: u32) -> Result<(), St
         .with("topicFilterType", "SINGLE_TAG")
         .with("topicSysFlag", 0)
         .with("order", false);
-    match code_of_answer(broker_port, &question) {
-        Ok(0) => Ok(()),
-        Ok(code) => Err(format!("topic {topic} is refused with code {code}")),
-        Err(error) => Err(format!("topic {topic} cannot be made: {error}")),
-    }
+    remote(broker_port, TOPIC)?.expect(question).map(|_| ())
+}
+
+fn remote(port: u16, timeout: Duration) -> Result<Remote, String> {
+    Remote::connect((Ipv4Addr::LOCALHOST, port).into(), timeout)
 }

@@ -4,6 +4,7 @@
 use super::apache::Apache;
 use super::ask;
 use super::process::{Folder, Process};
+use crate::bench::load::clock;
 use crate::bench::target::Target;
 use std::fmt::Write;
 use std::fs;
@@ -195,6 +196,11 @@ impl Broker {
         }
         self.broker.thaw();
         self.wait_until_registered(RETURN)
+    }
+
+    /// Processor time that the broker used since its start, in ns; `None` where it is not running.
+    pub fn cpu_ns(&self) -> Option<u64> {
+        clock::cpu_of(self.broker.pid())
     }
 
     /// Resident memory of the broker, in bytes; 0 where it is not running.

@@ -182,9 +182,6 @@ impl<'a> Pair<'a> {
             };
             run.round = round;
             run.broker.clone_from(&broker.name);
-            if run.error.is_none() {
-                run.error = fault(&run);
-            }
             if let Err(ended) = broker.alive() {
                 let error = run.error.take().unwrap_or_default();
                 run.error = Some(format!("{error}\n{ended}").trim().to_owned());
@@ -264,24 +261,6 @@ impl Campaign {
     }
 }
 
-/// What is wrong with a run that came to its end: nothing may be refused or lost.
-fn fault(run: &Run) -> Option<String> {
-    if run.failed > 0 {
-        return Some(format!("{} requests failed", run.failed));
-    }
-    if run.messages == 0 {
-        return Some("not a single message".to_owned());
-    }
-    let found = run.verified.as_ref()?;
-    let wrong = found.missing + found.doubled + found.misplaced + found.wrong;
-    (wrong > 0).then(|| {
-        format!(
-            "of the acknowledged messages {} are missing, {} doubled, {} misplaced, {} wrong",
-            found.missing, found.doubled, found.misplaced, found.wrong
-        )
-    })
-}
-
 fn load(spec: &Spec, broker: &Broker) -> Run {
     let progress = Progress::new();
     progress.part(&format!("{}, {}", spec.cell, broker.name));
@@ -350,36 +329,6 @@ fn say(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::result::Verified;
-
-    #[test]
-    fn a_run_with_a_refused_or_lost_message_is_no_run() {
-        let good = Run {
-            messages: 10,
-            verified: Some(Verified {
-                good: 10,
-                ..Verified::default()
-            }),
-            ..Run::default()
-        };
-        assert_eq!(fault(&good), None);
-        let mut refused = good.clone();
-        refused.failed = 1;
-        assert!(fault(&refused).is_some());
-        for place in 0..4 {
-            let mut wrong = good.clone();
-            let found = wrong.verified.as_mut().expect("there");
-            let places = [
-                &mut found.missing,
-                &mut found.doubled,
-                &mut found.misplaced,
-                &mut found.wrong,
-            ];
-            *places[place] = 1;
-            assert!(fault(&wrong).is_some(), "{place}");
-        }
-        assert!(fault(&Run::default()).is_some());
-    }
 
     #[test]
     fn who_comes_first_alternates() {

@@ -211,7 +211,7 @@ fn async_sends() -> Vec<CellPlan> {
             Flush::Async,
             Work::JavaProducer(64),
         )
-        .measures(&[Measure::Rate, Measure::MeanTrip])
+        .measures(&[Measure::Rate, Measure::PerCpu, Measure::MeanTrip])
         .bar(Measure::Rate, 1.8),
     ]
 }

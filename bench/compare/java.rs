@@ -5,16 +5,21 @@ use super::ask;
 use super::broker::Broker;
 use super::measure::extra;
 use super::process::Process;
-use crate::bench::result::Run;
+use crate::bench::load::clock::SECOND;
+use crate::bench::result::{Run, ServerUse};
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The program prints what it did in the last interval of this length.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Its start, until the first interval begins, and then some.
-const START: Duration = Duration::from_secs(4);
+/// Longest time until its first interval begins.
+const START: Duration = Duration::from_secs(20);
+
+/// How often its lines are looked for.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Longest wait until its topic has a route.
 const ROUTE: Duration = Duration::from_secs(60);
@@ -95,30 +100,47 @@ fn measure(
         .args(["-s", &SIZE.to_string()]);
     let log = home.join("out");
     let mut client = Process::start("RocketMQ's Producer", command, &log)?;
-    let length = INTERVAL * (intervals + 1) + START;
-    if let Some(status) = client.wait(length) {
-        return Err(format!(
-            "RocketMQ's Producer ended by itself, {status}:\n{}",
-            client.log_end()
-        ));
-    }
+    // The first interval is the client's: its virtual machine is cold.
+    await_lines(&mut client, &log, 1)?;
+    let before = broker.cpu_ns();
+    let lines = await_lines(&mut client, &log, 1 + intervals as usize)?;
+    let after = broker.cpu_ns();
+    let resident_bytes = broker.resident_bytes();
     client.stop();
-    let text = fs::read(&log).map_err(|error| format!("{}: {error}", log.display()))?;
-    let lines = lines(&String::from_utf8_lossy(&text));
-    let Some((_warm_up, measured)) = lines.split_first().filter(|(_, rest)| !rest.is_empty())
-    else {
-        return Err(format!(
-            "RocketMQ's Producer printed {} lines in {} s:\n{}",
-            lines.len(),
-            length.as_secs(),
-            client.log_end()
-        ));
-    };
-    fill(run, measured);
+    run.server = before.zip(after).map(|(before, after)| ServerUse {
+        cpu_seconds: after.saturating_sub(before) as f64 / SECOND as f64,
+        resident_bytes,
+        ..ServerUse::default()
+    });
+    fill(run, &lines[1..]);
     if run.failed > 0 {
         return Err(format!("{} sends failed", run.failed));
     }
     Ok(())
+}
+
+/// The first lines with figures that it prints, `wanted` in number.
+fn await_lines(client: &mut Process, log: &Path, wanted: usize) -> Result<Vec<Line>, String> {
+    let patience = INTERVAL * (wanted as u32 + 1) + START;
+    let until = Instant::now() + patience;
+    loop {
+        let text = fs::read(log).map_err(|error| format!("{}: {error}", log.display()))?;
+        let mut lines = lines(&String::from_utf8_lossy(&text));
+        if lines.len() >= wanted {
+            lines.truncate(wanted);
+            return Ok(lines);
+        }
+        client.alive()?;
+        if Instant::now() > until {
+            return Err(format!(
+                "RocketMQ's Producer printed {} lines in {} s:\n{}",
+                lines.len(),
+                patience.as_secs(),
+                client.log_end()
+            ));
+        }
+        std::thread::sleep(LOOK);
+    }
 }
 
 fn run_number() -> String {

@@ -15,6 +15,8 @@ pub mod statistics;
 pub mod table;
 pub mod units;
 
+use crate::bench::load::clock::epoch_ms;
+use crate::bench::measure::machine::machine;
 use crate::bench::report::html;
 use crate::bench::result::{Machine, Report};
 use apache::Apache;
@@ -24,7 +26,6 @@ use cells::CellPlan;
 use clap::Args;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 const GIB: u64 = 1 << 30;
 
@@ -143,12 +144,12 @@ impl Compare {
         process::clean_up_on_signals()?;
         let machine = Machine {
             file_system: space::file_system(&parent),
-            ..Machine::default()
+            ..machine()
         };
         let campaign = self.campaign(plans, &parent, machine.memory_bytes)?;
         let mut report = Report {
             command: std::env::args().collect::<Vec<_>>().join(" "),
-            began_ms: since_1970_ms(),
+            began_ms: epoch_ms(),
             notes: self.notes(&campaign),
             machine,
             ..Report::default()
@@ -304,11 +305,6 @@ fn ask_for_space(folder: &Path, stored_bytes_max: u64) -> Result<(), String> {
         )),
         _ => Ok(()),
     }
-}
-
-fn since_1970_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_millis() as u64)
 }
 
 fn read(file: &Path) -> Result<Report, String> {

@@ -1,9 +1,19 @@
 //! Workloads: what is done to a broker, and what is made of it.
 
+mod consume;
+mod e2e;
+mod mixed;
+mod phase;
+mod produce;
+mod restart;
+mod session;
+mod spec;
+
 use super::load::payload::SizeDistribution;
 use super::report::progress::Progress;
 use super::result;
 use super::target::Target;
+use session::Session;
 
 /// What is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,11 +148,32 @@ impl Default for Spec {
 
 /// Runs a workload to its end. Never fails: what went wrong is in [`result::Run::error`].
 pub fn run_workload(spec: &Spec, target: &Target, progress: &Progress) -> result::Run {
-    let _ = (target, progress);
-    result::Run {
-        cell: spec.cell.clone(),
+    let mut run = result::Run {
+        cell: match spec.cell.as_str() {
+            "" => spec.workload.name().to_owned(),
+            cell => cell.to_owned(),
+        },
         workload: spec.workload.name().to_owned(),
-        error: Some("not there yet".to_owned()),
+        broker: target.name.clone().unwrap_or_default(),
+        options: spec.options(),
         ..result::Run::default()
-    }
+    };
+    progress.part("preparing");
+    let ended = spec.check().and_then(|()| {
+        let session = Session::open(spec, target, progress)?;
+        run.broker.clone_from(&session.product);
+        let ended = match spec.workload {
+            Workload::Produce => produce::run(&session, &mut run),
+            Workload::CatchUp => consume::catch_up(&session, &mut run),
+            Workload::Tail => consume::tail(&session, &mut run),
+            Workload::EndToEnd | Workload::FanOut => e2e::run(&session, &mut run),
+            Workload::Mixed => mixed::run(&session, &mut run),
+            Workload::Restart => restart::run(&session, &mut run),
+        };
+        session.close();
+        ended
+    });
+    progress.done();
+    run.error = ended.err();
+    run
 }
