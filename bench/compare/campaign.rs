@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 /// How often a run that failed is made again. Both runs are in the report.
 const REPETITIONS: u32 = 1;
 
+/// Longest time that reading from the start may take, in seconds.
+const READING_MAX: f64 = 300.0;
+
 /// Time that a broker is left alone before its memory is looked at.
 const IDLE: Duration = Duration::from_secs(3);
 
@@ -34,6 +37,8 @@ pub struct Campaign {
     pub warm_up: f64,
     /// Length of the load that each broker gets after its start, in seconds.
     pub first_load: f64,
+    /// Messages that are put into a topic before it is read.
+    pub messages_to_read: u64,
     /// How the brokers are started.
     pub setup: Setup,
     /// Bytes that a broker's files may take before it is started anew with an empty store.
@@ -166,14 +171,7 @@ impl<'a> Pair<'a> {
             ask_for_space(&campaign.setup.parent, campaign.stored_bytes_max)?;
             let broker = self.only(kind)?;
             let mut run = match &cell.work {
-                Work::Load(spec) => {
-                    let spec = Spec {
-                        seconds: campaign.seconds,
-                        warm_up: campaign.warm_up,
-                        ..(**spec).clone()
-                    };
-                    load(&spec, broker)
-                }
+                Work::Load(spec) => load(&campaign.spec(spec), broker),
                 Work::JavaProducer(threads) => {
                     let apache = &campaign.setup.apache;
                     java::producer(cell.name, *threads, campaign.seconds, apache, broker)
@@ -210,6 +208,25 @@ impl<'a> Pair<'a> {
 }
 
 impl Campaign {
+    /// A cell's workload with this campaign's lengths.
+    fn spec(&self, of_cell: &Spec) -> Spec {
+        let spec = of_cell.clone();
+        match spec.workload {
+            // It ends when all is read.
+            Workload::CatchUp => Spec {
+                seconds: READING_MAX,
+                warm_up: 0.0,
+                fill: Some(self.messages_to_read),
+                ..spec
+            },
+            _ => Spec {
+                seconds: self.seconds,
+                warm_up: self.warm_up,
+                ..spec
+            },
+        }
+    }
+
     /// Loads a broker that was just started: a virtual machine compiles what is used often, and
     /// the first sends of a cold one are refused. What fails here is not counted.
     fn first_load(&self, broker: &Broker) {

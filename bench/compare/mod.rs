@@ -66,6 +66,12 @@ pub struct Compare {
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
     pub seconds: Option<f64>,
 
+    /// Length of the load that each broker gets after its start, in seconds [default: 40; quick 6].
+    ///
+    /// A virtual machine is cold without it.
+    #[arg(long, value_name = "SECONDS", value_parser = positive)]
+    pub first_load: Option<f64>,
+
     /// One short round of a few cells: whether everything works, not how fast.
     #[arg(long)]
     pub quick: bool,
@@ -184,7 +190,8 @@ impl Compare {
             rounds: if quick { 1 } else { self.rounds },
             seconds: self.seconds.unwrap_or(if quick { 3.0 } else { 20.0 }),
             warm_up: if quick { 1.0 } else { 3.0 },
-            first_load: if quick { 6.0 } else { 40.0 },
+            first_load: self.first_load.unwrap_or(if quick { 6.0 } else { 40.0 }),
+            messages_to_read: if quick { 100_000 } else { 1_000_000 },
             setup: Setup {
                 apache,
                 // Both brokers start elsewhere.
