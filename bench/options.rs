@@ -231,16 +231,16 @@ const CATCH_UP_MAX: f64 = 3600.0;
 impl Common {
     /// Where the load goes.
     pub fn target(&self) -> Target {
-        let default = || Some("127.0.0.1:10911".to_owned());
-        Target {
-            broker: match self.nameserver {
-                Some(_) => None,
-                None => self.broker.clone().or_else(default),
+        let mut target = match (&self.broker, &self.nameserver) {
+            (Some(broker), _) => Target::broker(broker),
+            (None, Some(nameserver)) => Target {
+                nameserver: Some(nameserver.clone()),
+                ..Target::default()
             },
-            nameserver: self.nameserver.clone(),
-            name: None,
-            server_pid: self.server_pid,
-        }
+            (None, None) => Target::broker("127.0.0.1:10911"),
+        };
+        target.server_pid = self.server_pid;
+        target
     }
 
     fn apply(&self, spec: &mut Spec) {

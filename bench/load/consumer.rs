@@ -50,6 +50,8 @@ pub enum Check {
 
 /// What all threads of a load have in common.
 pub struct Plan<'a> {
+    /// When to begin, in ns.
+    pub begin: u64,
     /// The part that counts.
     pub window: Window,
     /// Where the queues end once all producers are done, in the order of the places.
@@ -140,7 +142,7 @@ pub fn run(plan: &Plan<'_>, job: Job) -> Outcome {
         plan,
         reader: Reader::new(),
         next_begin: Field::next_begin_offset(),
-        progress: clock::now(),
+        progress: plan.begin,
         out: Outcome {
             recorder: Recorder::new(plan.window),
             reads: job.reads,
@@ -162,6 +164,7 @@ pub fn run(plan: &Plan<'_>, job: Job) -> Outcome {
     };
     let mut cursors: Vec<Moving> = job.cursors.into_iter().map(moving).collect();
     let mut share = Share::default();
+    clock::sleep_until(plan.begin);
     let ended = consumer.work(job.connections, &mut cursors, &mut share);
     if let Err(error) = ended {
         plan.stop.abort();

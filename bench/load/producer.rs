@@ -53,6 +53,8 @@ pub struct Plan<'a> {
     pub in_flight: usize,
     /// Messages of a request.
     pub batch: usize,
+    /// When to begin, in ns.
+    pub begin: u64,
     /// The part that counts. Nothing is sent after it.
     pub window: Window,
     /// Longest wait for an answer, in ns.
@@ -174,6 +176,7 @@ pub fn run(plan: &Plan<'_>, job: Job) -> Outcome {
         },
     };
     let mut share = Share::default();
+    clock::sleep_until(plan.begin);
     let ended = producer.work(&mut lines, pace, limit, &mut share);
     if let Err(error) = ended {
         plan.live.abort();
@@ -208,7 +211,7 @@ impl Producer<'_> {
         }
         let limit = limit.unwrap_or(u64::MAX);
         let mut dirty: Vec<usize> = (0..lines.len()).collect();
-        let mut turn = 0;
+        let (mut turn, mut armed) = (0, 0);
         let mut tick_at = 0;
         let mut told = 0;
         loop {
@@ -247,8 +250,9 @@ impl Producer<'_> {
                 let now = clock::now();
                 if due <= now && lines.iter().any(|line| line.wants(self.plan.mode)) {
                     sleep = Duration::ZERO;
-                } else if due < now + SLEEP.as_nanos() as u64 && due > now {
+                } else if due > now && due != armed {
                     timer.set(due.max(now + TURN_NS));
+                    armed = due;
                 }
             }
             if let Err(error) = poll.poll(&mut events, Some(sleep)) {

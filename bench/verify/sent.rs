@@ -9,8 +9,6 @@ pub const PAIRS_MAX: usize = 1 << 21;
 /// Everything that the producers of one run sent.
 #[derive(Clone, Debug)]
 pub struct Sent {
-    /// The run's number.
-    pub run: u32,
     places: usize,
     pairs: Vec<Pair>,
     ends: Vec<Queue>,
@@ -63,7 +61,7 @@ impl Sent {
     ///
     /// # Errors
     /// More than [`PAIRS_MAX`] pairs.
-    pub fn new(run: u32, producers: usize, places: usize) -> Result<Sent, String> {
+    pub fn new(producers: usize, places: usize) -> Result<Sent, String> {
         let pairs = producers * places;
         if pairs > PAIRS_MAX {
             return Err(format!(
@@ -72,7 +70,6 @@ impl Sent {
             ));
         }
         Ok(Sent {
-            run,
             places,
             pairs: vec![Pair::default(); pairs],
             ends: vec![Queue::default(); places],
@@ -118,11 +115,6 @@ impl Sent {
         for (mine, theirs) in self.ends.iter_mut().zip(&other.ends) {
             mine.merge(theirs);
         }
-    }
-
-    /// Messages that were acknowledged.
-    pub fn acknowledged(&self) -> u64 {
-        self.ends.iter().map(|queue| queue.count).sum()
     }
 
     /// Messages of which it is not known whether they are stored.

@@ -106,7 +106,6 @@ pub(super) struct Measured {
 
 /// What was seen from outside.
 struct Watched {
-    began: u64,
     ended: u64,
     cpu_ns: u64,
     server: (Option<ServerState>, Option<ServerState>),
@@ -124,7 +123,8 @@ impl Session<'_> {
             let least = self.route.brokers.len();
             readers = self.connect(self.spec.consumers.max(least))?;
         }
-        let from = clock::now() + LEAD_NS + nanos(phase.warm_up);
+        let begin = clock::now() + LEAD_NS;
+        let from = begin + nanos(phase.warm_up);
         let window = Window {
             from,
             until: from + nanos(phase.seconds),
@@ -139,6 +139,7 @@ impl Session<'_> {
             mode: self.spec.mode,
             in_flight: self.spec.in_flight,
             batch: self.spec.batch,
+            begin,
             window,
             timeout_ns,
             run: self.run,
@@ -148,6 +149,7 @@ impl Session<'_> {
         let check = phase.consumers.as_ref().map_or(Check::Nothing, |c| c.check);
         let wait_ms = phase.consumers.as_ref().map_or(0, |c| c.wait_ms);
         let pulling = consumer::Plan {
+            begin,
             window,
             ends: &ends,
             check,
@@ -221,7 +223,6 @@ impl Session<'_> {
                     is_the_limit: busiest > BUSY,
                 },
             })
-            .inspect(|_| debug_assert!(watched.began <= watched.ended))
         })
     }
 
@@ -245,18 +246,17 @@ impl Session<'_> {
     ) -> Result<Vec<producer::Job>, String> {
         let threads = self.spec.threads.min(connections.len());
         let requests_rate = producers.rate.map(|rate| rate / self.spec.batch as f64);
-        let begin = clock::now() + LEAD_NS;
         let mut jobs = Vec::new();
         for thread in 0..threads {
             let sent = if self.spec.verify {
-                Some(Sent::new(self.run, producers.total, self.places())?)
+                Some(Sent::new(producers.total, self.places())?)
             } else {
                 None
             };
             // Threads take turns, so that all together are even.
             let pace = requests_rate.map(|rate| {
                 let shift = thread as f64 / rate;
-                Pace::new(begin + nanos(shift), rate / threads as f64)
+                Pace::new(plan.begin + nanos(shift), rate / threads as f64)
             });
             let share = |limit: u64| {
                 let extra = u64::from((thread as u64) < limit % threads as u64);
@@ -333,12 +333,11 @@ impl Session<'_> {
     fn watch(&self, window: &Window, live: &Live, ended: impl Fn() -> bool) -> Watched {
         self.wait(window.from, live, &ended);
         let before = self.server_state();
-        let (began, cpu_began) = (clock::now(), clock::process_cpu());
+        let cpu_began = clock::process_cpu();
         self.wait(window.until, live, &ended);
         let (now, cpu_ended) = (clock::now(), clock::process_cpu());
         let after = self.server_state();
         Watched {
-            began,
             ended: now.clamp(window.from, window.until),
             cpu_ns: cpu_ended - cpu_began,
             server: (before, after),

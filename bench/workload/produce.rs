@@ -48,12 +48,14 @@ pub(super) fn run(session: &Session<'_>, run: &mut Run) -> Result<(), String> {
     run.server = server;
     run.client = client;
     fill_in(run, &mut produced);
-    let verified = match &produced.sent {
+    let mut verified = match &produced.sent {
         Some(sent) => Some(read_back(session, sent, &starts)?),
         None => None,
     };
-    if let (Mode::OneWay, Some(verified)) = (spec.mode, &verified) {
-        let lost = produced.requested.saturating_sub(verified.unacknowledged);
+    if let (Mode::OneWay, Some(verified)) = (spec.mode, &mut verified) {
+        // None is acknowledged, and none promised: what is there is good, the rest is told.
+        verified.good = std::mem::take(&mut verified.unacknowledged);
+        let lost = produced.requested.saturating_sub(verified.good);
         run.extra.insert("one_way_lost".to_owned(), lost as f64);
     }
     conclude(run, produced.refusal.as_deref(), verified)
