@@ -236,7 +236,9 @@ fn reads() -> Vec<CellPlan> {
             Flush::Async,
             Spec {
                 workload: Workload::CatchUp,
-                ..Spec::default()
+                // How they are put there, which is not measured.
+                batch: 32,
+                ..closed(4, 4)
             },
         )
         .measures(&[Measure::Rate, Measure::PerCpu])
@@ -317,8 +319,8 @@ fn memory() -> CellPlan {
     .quick()
 }
 
-/// The cells that a pattern names: parts between commas, each a part of a name, or with `*` for
-/// anything a whole name.
+/// The cells that a pattern names: parts between commas, each a name, a part of names, or with
+/// `*` for anything whole names.
 ///
 /// # Errors
 /// Text with a part that names no cell.
@@ -329,7 +331,14 @@ pub fn matching(pattern: &str, cells: Vec<CellPlan>) -> Result<Vec<CellPlan>, St
             return Err(format!("{part:?} names no cell; --list shows them all"));
         }
     }
-    let named = |cell: &CellPlan| parts.iter().any(|part| matches(part, cell.name));
+    // A whole name means this cell alone, though it may be a part of other names.
+    let names: Vec<&str> = cells.iter().map(|cell| cell.name).collect();
+    let named = |cell: &CellPlan| {
+        parts.iter().any(|part| match names.contains(part) {
+            true => *part == cell.name,
+            false => matches(part, cell.name),
+        })
+    };
     Ok(cells.into_iter().filter(named).collect())
 }
 
@@ -377,6 +386,8 @@ mod tests {
     #[test]
     fn patterns_name_cells() {
         assert_eq!(names("async-1x1"), ["async-1x1"]);
+        assert_eq!(names("sync-1x1"), ["sync-1x1"]);
+        assert_eq!(names("nc-1x1"), ["async-1x1", "sync-1x1"]);
         assert_eq!(names("e2e"), ["e2e-1000", "e2e-5000"]);
         assert_eq!(
             names("*-4x16"),

@@ -58,7 +58,7 @@ pub struct Compare {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
 
-    /// Cells: parts of their names, with commas between, or whole names with `*` for anything.
+    /// Cells: names or parts of names with commas between, `*` for anything.
     #[arg(long, value_name = "PATTERN")]
     pub cells: Option<String>,
 
