@@ -16,6 +16,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use tracing_subscriber::EnvFilter;
 
+#[global_allocator]
+static ALLOCATOR: ringmq::large_alloc::CountLarge = ringmq::large_alloc::CountLarge;
+
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 

@@ -14,7 +14,7 @@ const LAYERS: &[&[&str]] = &[
     &["nameserver"],
     &["shard"],
     &["store"],
-    &["probe", "local_event"],
+    &["probe", "local_event", "large_alloc"],
     &["config"],
     &["wire"],
 ];

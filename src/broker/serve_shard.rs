@@ -262,6 +262,7 @@ fn build(
         properties: Default::default(),
         physical: Default::default(),
         delay: DelayQueues::new(go.delays),
+        turn_ms: Default::default(),
         arrivals: Default::default(),
         cold: 0.into(),
         forwarded: 0.into(),
