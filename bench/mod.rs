@@ -1,5 +1,6 @@
 //! `ringmq bench`: loads a broker that speaks RocketMQ's protocol, and measures it.
 
+pub mod compare;
 pub mod load;
 pub mod measure;
 pub mod options;
@@ -14,7 +15,7 @@ use clap::Subcommand;
 use load::clock;
 use options::{Common, Consume, EndToEnd, FanOut, Mixed, Produce, Restart};
 use report::progress::Progress;
-use report::table;
+use report::{html, table};
 use result::Report;
 use std::fs;
 use workload::{Spec, run_workload};
@@ -83,6 +84,8 @@ pub enum BenchCommand {
     /// Sends while the broker is stopped and started again.
     #[command(after_help = RESTART)]
     Restart(Restart),
+    /// Sets RingMQ against Apache RocketMQ under the same load, in turn, on this machine.
+    Compare(compare::Compare),
 }
 
 impl BenchCommand {
@@ -98,6 +101,7 @@ impl BenchCommand {
             BenchCommand::Fanout(fanout) => measure(&fanout.end_to_end.common, &fanout.spec()),
             BenchCommand::Mixed(mixed) => measure(&mixed.produce.common, &mixed.spec()),
             BenchCommand::Restart(restart) => measure(&restart.produce.common, &restart.spec()),
+            BenchCommand::Compare(compare) => compare.run(),
         }
     }
 }
@@ -118,6 +122,10 @@ fn measure(common: &Common, spec: &Spec) -> Result<bool, String> {
         let text = serde_json::to_string_pretty(&report)
             .map_err(|error| format!("the result is no JSON: {error}"))?;
         fs::write(path, text)
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    if let Some(path) = &common.html {
+        fs::write(path, html::page(&report))
             .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     }
     match error {

@@ -48,6 +48,10 @@ pub struct Common {
     /// Writes the result as JSON into this file.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+
+    /// Writes the result as a page with plots into this file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// What is sent.

@@ -18,6 +18,9 @@ pub struct Report {
     pub runs: Vec<Run>,
     /// Of `compare`: the cells, each over all its rounds.
     pub cells: Vec<Cell>,
+    /// What a reader must know to judge the figures, e.g. of a heap that had to be smaller.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// The machine.
@@ -212,4 +215,8 @@ pub struct Figure {
     pub spread: (f64, f64),
     /// The factor that is asked for, if any.
     pub bar: Option<f64>,
+    /// What is asked of RingMQ's own value, if anything: at least this where more is better, at
+    /// most this otherwise.
+    #[serde(default)]
+    pub limit: Option<f64>,
 }
