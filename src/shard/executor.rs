@@ -34,40 +34,6 @@ pub fn allowed_cpus() -> io::Result<Vec<usize>> {
         .collect())
 }
 
-/// Time that a shard's thread asks to run for in one go, in ns: the least that the kernel
-/// takes. Who runs in short slices is let in soon after it was woken, also where others
-/// share its processor; its share of the time stays the same.
-const SLICE_NS: u64 = 100_000;
-
-/// `struct sched_attr` of the kernel, as far as it is needed (its first version).
-#[repr(C)]
-#[derive(Default)]
-struct SchedAttr {
-    size: u32,
-    policy: u32,
-    flags: u64,
-    nice: i32,
-    priority: u32,
-    runtime: u64,
-    deadline: u64,
-    period: u64,
-}
-
-/// Asks for short slices (Linux 6.12; older kernels take no notice) for this thread. Only
-/// an improvement: where it is not permitted, nothing changes.
-fn run_in_short_slices() {
-    let mut attr = SchedAttr::default();
-    let size = std::mem::size_of::<SchedAttr>() as u32;
-    // SAFETY: `attr` has room for the `size` bytes that are asked for, about this thread.
-    let known = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, size, 0) };
-    if known != 0 || attr.policy != libc::SCHED_OTHER as u32 {
-        return;
-    }
-    (attr.size, attr.runtime) = (size, SLICE_NS);
-    // SAFETY: `attr` is as the kernel has filled it in, with another slice.
-    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
-}
-
 /// Starts an executor pinned to `cpu` and runs `main` on it.
 ///
 /// # Errors
@@ -88,10 +54,7 @@ where
         .preempt_timer(PREEMPT)
         // The default pins every shard's helper thread to the first core.
         .blocking_thread_pool_placement(PoolPlacement::Unbound(1))
-        .spawn(move || {
-            run_in_short_slices();
-            main()
-        })
+        .spawn(main)
         .map_err(|error| format!("cannot start an executor on processor {cpu}: {error}"))
 }
 
