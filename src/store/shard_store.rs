@@ -19,7 +19,7 @@ use super::queue_files::{self, WriteJob};
 use crate::wire::message::{MAGIC_V1, MAGIC_V2, Parts, Stamp};
 
 /// Bytes that gather before an ASYNC_FLUSH log is written.
-const GATHER_BYTES: u64 = 256 * 1024;
+const GATHER_BYTES: u64 = 512 * 1024;
 
 /// Entries loaded at once from a queue's file.
 const CHUNK_ENTRIES: usize = 1024;
