@@ -1,4 +1,4 @@
-//! Counts large allocations: the way of a message makes none.
+//! Counts large allocations: the way of a message of up to 128 KiB makes none.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -56,9 +56,10 @@ struct Target {
     /// Whether the last call worked. One that does not is left to the period, so
     /// that it does not hold up clients.
     reachable: Cell<bool>,
-    /// Version of the last registration sent.
-    told: Cell<Option<DataVersion>>,
-    /// A registration was not answered: the nameserver may lack what was in it.
+    /// Version of the table when it was registered last, and the version it went under.
+    told: Cell<Option<(DataVersion, DataVersion)>>,
+    /// A registration was not answered, or was one of an earlier process: the nameserver
+    /// may lack what was in it.
     behind: Cell<bool>,
 }
 
@@ -129,7 +130,7 @@ impl Registrar {
             free: LocalEvent::default(),
             reachable: Cell::new(true),
             told: Cell::new(None),
-            behind: Cell::new(false),
+            behind: Cell::new(true),
         };
         Registrar {
             targets: addresses.iter().map(target).collect(),
@@ -167,22 +168,25 @@ impl Registrar {
 }
 
 impl super::ControlShard {
-    /// The version of a registration that may tell nothing new.
+    /// The version of the table as a nameserver knows it.
     fn version_for(&self, target: &Target) -> DataVersion {
-        let version = self.state.borrow().topics.version();
-        target.told.set(Some(version));
-        version
+        let table = self.state.borrow().topics.version();
+        match target.told.get() {
+            Some((of, told)) if of == table => told,
+            _ => table,
+        }
     }
 
-    /// The version of a registration with changes: another than that of the last, as a
+    /// The version of a registration. One with changes has another than the last, as a
     /// nameserver passes over what a version lists that it knows.
-    fn new_version_for(&self, target: &Target) -> DataVersion {
-        let topics = &mut self.state.borrow_mut().topics;
-        if target.told.get() == Some(topics.version()) {
-            topics.next_version(now_ms());
+    fn register_as(&self, target: &Target, is_new: bool) -> DataVersion {
+        let table = self.state.borrow().topics.version();
+        let mut version = self.version_for(target);
+        if is_new && target.told.get().is_none_or(|(_, told)| told == version) {
+            version.next(now_ms());
         }
-        target.told.set(Some(topics.version()));
-        topics.version()
+        target.told.set(Some((table, version)));
+        version
     }
 }
 
@@ -243,7 +247,7 @@ impl BrokerShard {
         if registrar.closed.get() {
             return;
         }
-        let version = control.new_version_for(target);
+        let version = control.register_as(target, true);
         let table: BTreeMap<_, _> = {
             let state = control.state.borrow();
             let topics = names.iter().filter_map(|name| state.topics.get(name));
@@ -279,10 +283,7 @@ impl BrokerShard {
             state.topics.iter().map(|t| registrar.masked(t)).collect()
         };
         for part in topics.chunks(TOPICS_PER_REGISTRATION) {
-            let version = match std::mem::replace(&mut is_new, true) {
-                true => control.new_version_for(target),
-                false => control.version_for(target),
-            };
+            let version = control.register_as(target, std::mem::replace(&mut is_new, true));
             let request = registrar.registration(version, part.iter().cloned().collect());
             match held.call(request, LONG_TIMEOUT).await {
                 Ok(answer) if answer.code != response::SUCCESS => {
@@ -332,12 +333,13 @@ impl BrokerShard {
         };
         let target = &control.registrar.targets[index];
         let mut held = target.hold().await;
-        let version = control.state.borrow().topics.version();
+        let version = control.version_for(target);
         let body = serde_json::to_vec(&version).unwrap_or_default();
         let ask = control.registrar.named(request::QUERY_DATA_VERSION);
         let answer = held.call(ask.with_body(body), SHORT_TIMEOUT).await;
         drop(held);
-        if answer.is_ok_and(|answer| answer.get("changed") != Some("false")) {
+        let behind = target.behind.get();
+        if answer.is_ok_and(|answer| behind || answer.get("changed") != Some("false")) {
             self.register_whole(index).await;
         }
     }

@@ -76,7 +76,7 @@ pub enum Command {
     Bench(BenchCommand),
 }
 
-/// What is asked for: something that runs until it is stopped, or work on a store.
+/// What is asked for: something that runs until it is stopped, or work that ends.
 pub enum Job {
     /// What the process runs as, and with which options.
     Run(Role, Run),
@@ -84,7 +84,7 @@ pub enum Job {
     Store(StoreCommand),
     /// A measurement of the machine.
     Tune(TuneCommand),
-    /// A measurement.
+    /// A measurement of a broker.
     Bench(BenchCommand),
 }
 

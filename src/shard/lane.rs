@@ -138,6 +138,9 @@ impl<M: Send + 'static> LaneEnds<M> {
     }
 }
 
+/// Cause of a long turn.
+const CAUSE: &str = "messages of another shard";
+
 async fn hand_over<S: Service>(
     shard: &Shard<S::Message>,
     service: &S,
@@ -148,6 +151,7 @@ async fn hand_over<S: Service>(
     for (n, message) in batch.into_iter().enumerate() {
         if n % MESSAGES_PER_LOOK == MESSAGES_PER_LOOK - 1 && turn.began.elapsed() > TURN_PART {
             service.turn_end();
+            shard.end_turn(turn, CAUSE);
             glommio::yield_if_needed().await;
             turn = Turn::begin();
         }
@@ -156,11 +160,12 @@ async fn hand_over<S: Service>(
             pending = service.message(from, message);
             if pending.is_some() {
                 service.turn_end();
+                shard.end_turn(turn, CAUSE);
                 service.room().wait().await;
                 turn = Turn::begin();
             }
         }
     }
     service.turn_end();
-    shard.end_turn(turn, "messages of another shard");
+    shard.end_turn(turn, CAUSE);
 }

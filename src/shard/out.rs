@@ -9,8 +9,10 @@ use bytes::Bytes;
 /// Pieces that one system call takes.
 const PIECES_PER_WRITE: usize = 64;
 
-/// Pieces up to this size are copied: cheaper than one more piece to write.
-const COPY_BYTES_MAX: usize = 2048;
+/// Pieces up to this size are copied: a small one is cheaper to copy than to name, and a
+/// peer that does not read keeps no more than 16 times what it has coming: a whole block
+/// of the log for each piece.
+const COPY_BYTES_MAX: usize = 16 * 1024;
 
 /// Answers in order: small ones one behind the other in a buffer, large bodies as
 /// references to where they lie.

@@ -152,11 +152,10 @@ impl<S: Service> Reader<S> {
     /// Hands over what is left of earlier reads and the frames in the first `read`
     /// bytes of the buffer, then writes the answers. What is left goes to `partial`.
     fn turn(&self, id: ConnId, partial: &mut Partial<'_>, read: usize) -> Stop {
-        let this = Turn::begin();
-        let began = this.began;
+        let turn = Turn::begin();
         if let Some(conn) = self.shard.conns.borrow_mut().get_mut(id) {
             conn.in_turn = true;
-            conn.last_active = began;
+            conn.last_active = turn.began;
         }
         let buffer = self.buffer.borrow();
         let mut bytes = &buffer[..read];
@@ -196,8 +195,8 @@ impl<S: Service> Reader<S> {
             }
             conn.frame_since = match stop {
                 Stop::Read if partial.bytes.is_empty() => None,
-                Stop::Read if !handled => conn.frame_since.or(Some(began)),
-                Stop::Read => Some(began),
+                Stop::Read if !handled => conn.frame_since.or(Some(turn.began)),
+                Stop::Read => Some(turn.began),
                 // It is not the peer that keeps the frame from being handled.
                 _ => None,
             };
@@ -205,7 +204,7 @@ impl<S: Service> Reader<S> {
         if write {
             self.shard.flush(id);
         }
-        self.shard.end_turn(this, "frames of a connection");
+        self.shard.end_turn(turn, "frames of a connection");
         stop
     }
 

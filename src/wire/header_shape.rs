@@ -12,6 +12,13 @@ use super::header_json::{self, Reader};
 /// Shapes that a shard keeps. Senders that share one push each other out.
 const SHAPES: usize = 256;
 
+/// Headers that a place does not recognise, one after the other, before it learns from few:
+/// those who share it are too different.
+const MISSES_MAX: u32 = 16;
+
+/// Of so many headers it then learns from one.
+const LEARN_EVERY: u32 = 64;
+
 /// Longest header that is kept as a shape, in bytes.
 const BYTES_MAX: usize = 2048;
 
@@ -47,14 +54,24 @@ pub(super) fn decode(
     let mut shapes = std::mem::take(&mut scratch.shapes);
     let shape = shapes.place(sender, bytes);
     let decoded = match shape.read(bytes, scratch) {
-        Some(fixed) => Ok((fixed, None)),
+        Some(fixed) => {
+            shape.misses = 0;
+            // Go writes an empty one.
+            Ok((fixed, shape.has_remark.then(Span::default)))
+        }
         None => {
             scratch.fields.clear();
             scratch.unescaped.clear();
             let decoded = header_json::decode_with_opaque(bytes, scratch);
-            match &decoded {
-                Ok((fixed, None, opaque)) => shape.learn(bytes, *fixed, *opaque, scratch),
-                _ => shape.forget(),
+            shape.misses = shape.misses.wrapping_add(1);
+            if shape.misses <= MISSES_MAX || shape.misses % LEARN_EVERY == 0 {
+                match &decoded {
+                    Ok((fixed, remark, opaque)) if remark.is_none_or(|remark| remark.len == 0) => {
+                        shape.has_remark = remark.is_some();
+                        shape.learn(bytes, *fixed, *opaque, scratch);
+                    }
+                    _ => shape.forget(),
+                }
             }
             decoded.map(|(fixed, remark, _)| (fixed, remark))
         }
@@ -68,6 +85,10 @@ pub(super) fn decode(
 struct Shape {
     bytes: Vec<u8>,
     fixed: Fixed,
+    /// An empty remark is part of it.
+    has_remark: bool,
+    /// Headers of another shape since the last of this one.
+    misses: u32,
     /// The digits of the opaque.
     opaque: Span,
     /// The opaque stands in front of all ext fields.
@@ -161,6 +182,7 @@ impl Shape {
     /// Becomes the shape of a header that was read in the general way. Where it has the
     /// fields of the shape so far, what differs is marked.
     fn learn(&mut self, bytes: &[u8], fixed: Fixed, opaque: Option<Span>, scratch: &Scratch) {
+        let opaque = opaque.filter(|_| bytes.len() <= BYTES_MAX);
         let fields = opaque.and_then(|_| self.fields_of(bytes, scratch));
         let (Some(opaque), Some(fields)) = (opaque, fields) else {
             return self.forget();
@@ -168,7 +190,7 @@ impl Shape {
         let first = fields.first().map_or(usize::MAX, |f| f.name.start as usize);
         let last = fields.last().map_or(0, |f| f.value.end());
         self.opaque_first = opaque.end() <= first;
-        if bytes.len() > BYTES_MAX || !(self.opaque_first || opaque.start as usize >= last) {
+        if !self.opaque_first && (opaque.start as usize) < last {
             return self.forget();
         }
         self.bytes.clear();
@@ -277,6 +299,15 @@ mod tests {
             .collect();
         assert!(hits(&headers) >= 97, "{}", hits(&headers));
         check(&headers);
+        let go: Vec<String> = (0..20)
+            .map(|n| {
+                format!(
+                    r#"{{"code":310,"language":"GO","version":317,"opaque":{n},"flag":0,"remark":"","extFields":{{"a":"g","e":"{n}"}}}}"#
+                )
+            })
+            .collect();
+        assert!(hits(&go) >= 18);
+        check(&go);
         let other_order: Vec<String> = (0..20)
             .map(|n| format!(r#" {{ "opaque" : "{n}" , "extFields":{{ "k" : "{n}"}},"code":1}} "#))
             .collect();
@@ -298,6 +329,8 @@ mod tests {
             one.replace(r#""opaque":1"#, r#""opaque":99999999999"#),
             one.replace(r#""opaque":1"#, r#""opaque":null"#),
             one.replace(r#""opaque":1"#, r#""opaque":1,"remark":"r""#),
+            one.replace(r#""opaque":1"#, r#""opaque":1,"remark":"""#),
+            one.replace(r#""opaque":1"#, r#""opaque":1,"remark":null"#),
             one.replace("\"x\"", "\"x"),
             one.replace("\"x\"", "\"\\q\""),
             one.replace("\"x\"", "\"\\\"\",\"z\":\"\\\\\""),

@@ -182,11 +182,6 @@ impl TopicTable {
         self.version
     }
 
-    /// Gives the table another version though it is what it was.
-    pub fn next_version(&mut self, now_ms: u64) {
-        self.version.next(now_ms);
-    }
-
     /// Whether the table changed since the last call: `topics.json` must be written.
     pub fn take_dirty(&mut self) -> bool {
         std::mem::take(&mut self.dirty)
