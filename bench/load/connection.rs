@@ -13,6 +13,23 @@ const INPUT_BYTES_MIN: usize = 16 * 1024;
 /// Room for input of a connection that fills it, in bytes.
 const INPUT_BYTES_BUSY: usize = 256 * 1024;
 
+/// Why a connection is of no more use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It broke, or the peer closed it. Text with the address.
+    Lost(String),
+    /// What came over it is wrong. Text with the address.
+    Fault(String),
+}
+
+impl From<Ended> for String {
+    fn from(ended: Ended) -> String {
+        match ended {
+            Ended::Lost(text) | Ended::Fault(text) => text,
+        }
+    }
+}
+
 /// A connection with its buffers.
 pub struct Connection {
     stream: TcpStream,
@@ -72,14 +89,16 @@ impl Connection {
     /// Writes as much as the socket takes.
     ///
     /// # Errors
-    /// The connection ended: text with the address.
-    pub fn flush(&mut self) -> Result<(), String> {
+    /// [`Ended::Lost`].
+    pub fn flush(&mut self) -> Result<(), Ended> {
         while self.written < self.output.len() {
             match self.stream.write(&self.output[self.written..]) {
                 Ok(written) => self.written += written,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(format!("write to {}: {error}", self.peer)),
+                Err(error) => {
+                    return Err(Ended::Lost(format!("write to {}: {error}", self.peer)));
+                }
             }
         }
         self.output.clear();
@@ -90,27 +109,29 @@ impl Connection {
     /// Reads what is there and hands over each frame, with the time at which it was read.
     ///
     /// # Errors
-    /// The connection ended, the peer speaks another protocol, or `each` failed.
+    /// [`Ended::Lost`]; [`Ended::Fault`] where the peer speaks another protocol, or `each` failed.
     pub fn drain(
         &mut self,
         mut each: impl FnMut(Frame<'_>, u64) -> Result<(), String>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Ended> {
+        let peer = self.peer;
         loop {
             self.make_room();
             let room = self.input.len() - self.end;
             let read = match self.stream.read(&mut self.input[self.end..]) {
-                Ok(0) => return Err(format!("{} closed the connection", self.peer)),
+                Ok(0) => return Err(Ended::Lost(format!("{peer} closed the connection"))),
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(format!("read from {}: {error}", self.peer)),
+                Err(error) => return Err(Ended::Lost(format!("read from {peer}: {error}"))),
             };
             let now = super::clock::now();
             self.end += read;
             loop {
                 match split(&self.input[self.start..self.end]) {
                     Ok(Split::Frame(frame, length)) => {
-                        each(frame, now)?;
+                        each(frame, now)
+                            .map_err(|error| Ended::Fault(format!("{peer}: {error}")))?;
                         self.start += length;
                     }
                     Ok(Split::Incomplete(wanted)) => {
@@ -118,10 +139,9 @@ impl Connection {
                         break;
                     }
                     Err(error) => {
-                        return Err(format!(
-                            "{} does not answer in RocketMQ's protocol: {error}",
-                            self.peer
-                        ));
+                        return Err(Ended::Fault(format!(
+                            "{peer} does not answer in RocketMQ's protocol: {error}"
+                        )));
                     }
                 }
             }

@@ -286,8 +286,7 @@ impl Consumer<'_> {
         let peer = connection.peer();
         let mut output = std::mem::take(&mut connection.output);
         let ended = connection.drain(|frame, now| {
-            let answered = self.answer(&frame, now, peer, cursors);
-            let index = answered.map_err(|error| format!("{peer}: {error}"))?;
+            let index = self.answer(&frame, now, peer, cursors)?;
             let Some(moving) = index.and_then(|index| cursors.get_mut(index)) else {
                 return Ok(());
             };
@@ -297,7 +296,7 @@ impl Consumer<'_> {
             Ok(())
         });
         connections[index].output = output;
-        ended
+        Ok(ended?)
     }
 
     /// Takes an answer. Returns the cursor that it was for.

@@ -13,5 +13,6 @@ pub mod outage;
 pub mod pacing;
 pub mod payload;
 pub mod producer;
+pub mod production;
 pub mod slots;
 pub mod template;

@@ -2,17 +2,15 @@
 
 use super::answer::{Field, Reader};
 use super::clock;
-use super::connection::Connection;
-use super::live::{Live, Share, TICK_NS};
+use super::connection::{Connection, Ended};
+use super::live::{Share, TICK_NS};
 use super::outage::Outage;
 use super::pacing::{LATE_NS, Pace, TURN_NS, Timer, precise_timers};
-use super::payload::Payloads;
-use super::slots::{Open, Slots};
-use super::template::{OPAQUE_MIN, Send, born};
-use crate::bench::measure::recorder::{Recorder, Window};
+use super::production::{Job, Line, Outcome, Plan};
+use super::slots::Open;
+use super::template::{OPAQUE_MIN, born};
+use crate::bench::measure::recorder::Recorder;
 use crate::bench::remote::refusal;
-use crate::bench::target::Route;
-use crate::bench::verify::Sent;
 use crate::bench::verify::stamp::Stamp;
 use crate::bench::workload::Mode;
 use mio::{Events, Poll, Token};
@@ -20,9 +18,6 @@ use ringmq::wire::codes::{request, response};
 use ringmq::wire::frame::Frame;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-
-/// Requests are put together up to this size before they are written, in bytes.
-const OUTPUT_BYTES: usize = 256 * 1024;
 
 /// Refusals without a single success after which a run is given up.
 const REFUSALS_MAX: u64 = 100;
@@ -38,101 +33,6 @@ const RETRY_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Token of the timer; connections have their indices.
 const TIMER: Token = Token(usize::MAX);
-
-/// What all threads of a load have in common.
-pub struct Plan<'a> {
-    /// Where to.
-    pub route: &'a Route,
-    /// Requests, one for each place.
-    pub sends: &'a [Send],
-    /// Bodies.
-    pub payloads: &'a Payloads,
-    /// When the next request is sent.
-    pub mode: Mode,
-    /// Requests of a connection that wait for their answers, at most.
-    pub in_flight: usize,
-    /// Messages of a request.
-    pub batch: usize,
-    /// When to begin, in ns.
-    pub begin: u64,
-    /// The part that counts. Nothing is sent after it.
-    pub window: Window,
-    /// Longest wait for an answer, in ns.
-    pub timeout_ns: u64,
-    /// Number of the run.
-    pub run: u32,
-    /// Lost connections are made again, and what was under way is forgotten.
-    pub reconnect: bool,
-    /// Figures while it lasts.
-    pub live: &'a Live,
-}
-
-/// What one thread does.
-pub struct Job {
-    /// Its connections.
-    pub lines: Vec<Line>,
-    /// When requests are due; `None`: as fast as answers come.
-    pub pace: Option<Pace>,
-    /// Messages after which it ends.
-    pub limit: Option<u64>,
-    /// Where it notes what it sends, if that is to be verified.
-    pub sent: Option<Sent>,
-}
-
-/// One connection and its requests.
-pub struct Line {
-    producer: u32,
-    broker: usize,
-    connection: Option<Connection>,
-    retry_at: u64,
-    slots: Slots,
-    places: Vec<u32>,
-    next: u64,
-    is_dirty: bool,
-}
-
-impl Line {
-    /// A producer with a connection to one of the brokers.
-    pub fn new(plan: &Plan<'_>, producer: u32, broker: usize, connection: Connection) -> Line {
-        Line {
-            producer,
-            broker,
-            connection: Some(connection),
-            retry_at: 0,
-            slots: Slots::new(match plan.mode {
-                Mode::Sync => 1,
-                Mode::Pipelined | Mode::OneWay => plan.in_flight,
-            }),
-            places: plan.route.places_of(broker),
-            next: 0,
-            is_dirty: false,
-        }
-    }
-}
-
-/// What one thread found.
-pub struct Outcome {
-    /// Latencies.
-    pub recorder: Recorder,
-    /// What was sent.
-    pub sent: Option<Sent>,
-    /// Messages sent, the warm-up included.
-    pub requested: u64,
-    /// Messages acknowledged, the warm-up included.
-    pub acknowledged: u64,
-    /// Requests refused.
-    pub failed: u64,
-    /// The first refusal.
-    pub refusal: Option<String>,
-    /// Requests in the window that were sent more than 1 ms after their time.
-    pub late: u64,
-    /// Share of the window in which the thread was on a processor.
-    pub busy: f64,
-    /// Acknowledgements in time.
-    pub outage: Outage,
-    /// What ended it early.
-    pub error: Option<String>,
-}
 
 struct Producer<'a> {
     plan: &'a Plan<'a>,
@@ -234,8 +134,8 @@ impl Producer<'_> {
                 let line = &mut lines[index];
                 line.is_dirty = false;
                 if let Some(connection) = &mut line.connection {
-                    if let Err(error) = connection.flush() {
-                        self.lose(line, error)?;
+                    if let Err(ended) = connection.flush() {
+                        self.lose(line, ended.into())?;
                     }
                 }
                 if is_sending && !self.is_paced && line.wants(self.plan.mode) {
@@ -265,8 +165,10 @@ impl Producer<'_> {
                 let Some(line) = lines.get_mut(index) else {
                     continue;
                 };
-                if let Err(error) = self.receive(line) {
-                    self.lose(line, error)?;
+                match self.receive(line) {
+                    Ok(()) => {}
+                    Err(Ended::Lost(error)) => self.lose(line, error)?,
+                    Err(Ended::Fault(error)) => return Err(error),
                 }
                 if !line.is_dirty {
                     line.is_dirty = true;
@@ -418,15 +320,11 @@ impl Producer<'_> {
     }
 
     /// Takes the answers that are there.
-    fn receive(&mut self, line: &mut Line) -> Result<(), String> {
+    fn receive(&mut self, line: &mut Line) -> Result<(), Ended> {
         let Some(mut connection) = line.connection.take() else {
             return Ok(());
         };
-        let peer = connection.peer();
-        let ended = connection.drain(|frame, now| {
-            self.answer(line, &frame, now)
-                .map_err(|error| format!("{peer}: {error}"))
-        });
+        let ended = connection.drain(|frame, now| self.answer(line, &frame, now));
         line.connection = Some(connection);
         ended
     }
@@ -552,26 +450,5 @@ impl Producer<'_> {
             }
         }
         Ok(())
-    }
-}
-
-impl Line {
-    /// Whether another request can be sent.
-    fn wants(&self, mode: Mode) -> bool {
-        let Some(connection) = &self.connection else {
-            return false;
-        };
-        match mode {
-            Mode::OneWay => connection.pending() < OUTPUT_BYTES / 4,
-            Mode::Sync | Mode::Pipelined => {
-                self.slots.has_room() && connection.pending() < OUTPUT_BYTES
-            }
-        }
-    }
-
-    /// Whether nothing is under way.
-    fn is_idle(&self) -> bool {
-        let pending = self.connection.as_ref().map_or(0, Connection::pending);
-        self.slots.open() == 0 && pending == 0
     }
 }

@@ -31,7 +31,7 @@ fn figure(number: f64) -> String {
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// What a run found, as lines for people.
+/// What a run found, as lines for people. Why it failed is left to the caller.
 pub fn text(run: &Run) -> String {
     let mut out = String::new();
     let mut line = |name: &str, text: String| {
@@ -83,9 +83,6 @@ pub fn text(run: &Run) -> String {
              (try --threads)"
                 .to_owned(),
         );
-    }
-    if let Some(error) = &run.error {
-        line("failed", error.clone());
     }
     out
 }
@@ -204,7 +201,6 @@ mod tests {
             workload: "produce".to_owned(),
             seconds: 2.0,
             messages: 3000,
-            error: Some("1 acknowledged messages are missing".to_owned()),
             verified: Some(Verified {
                 good: 2999,
                 missing: 1,
@@ -216,7 +212,6 @@ mod tests {
         let text = text(&run);
         assert!(text.contains("3,000 in 2.00 s: 1,500/s"), "{text}");
         assert!(text.contains("2,999 good, 1 missing"), "{text}");
-        assert!(text.contains("failed    1 acknowledged"), "{text}");
         assert!(text.contains("the harness was the limit"), "{text}");
     }
 }

@@ -96,6 +96,9 @@ pub(super) fn run(session: &Session<'_>, run: &mut Run) -> Result<(), String> {
     conclude(run, refusal.as_deref(), verified)
 }
 
+/// One figure of a distribution.
+type Pick = fn(&Latency) -> u64;
+
 fn add(all: &mut Option<Sent>, more: Option<Sent>) {
     if let (Some(all), Some(more)) = (all, more) {
         all.merge(&more);
@@ -109,7 +112,7 @@ fn compare(run: &mut Run, alone: &mut Produced, seconds: f64) {
     let (Some(with), Some(without)) = (run.latency.clone(), alone.recorder.latency()) else {
         return;
     };
-    let figures: [(&str, fn(&Latency) -> u64); 4] = [
+    let figures: [(&str, Pick); 4] = [
         ("p50", |latency| latency.p50_us),
         ("p99", |latency| latency.p99_us),
         ("p999", |latency| latency.p999_us),

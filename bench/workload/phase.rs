@@ -7,7 +7,8 @@ use crate::bench::load::consumer::{self, Aim, Check, Cursor};
 use crate::bench::load::live::Live;
 use crate::bench::load::outage::Outage;
 use crate::bench::load::pacing::Pace;
-use crate::bench::load::producer::{self, Line};
+use crate::bench::load::producer;
+use crate::bench::load::production::{self, Line};
 use crate::bench::load::template::Pull;
 use crate::bench::measure::recorder::{Recorder, Window};
 use crate::bench::result::{ClientUse, ServerUse};
@@ -59,6 +60,9 @@ pub(super) struct Consumers<'a> {
     pub wait_ms: u64,
 }
 
+/// What is done to the broker in the middle of a phase.
+pub(super) type Disturb<'a> = dyn Fn(&Window) -> Result<(), String> + Sync + 'a;
+
 /// What is done, and how long.
 pub(super) struct Phase<'a> {
     /// Name for the terminal.
@@ -70,7 +74,7 @@ pub(super) struct Phase<'a> {
     pub producers: Option<Producers>,
     pub consumers: Option<Consumers<'a>>,
     /// Called in a thread of its own in the middle of the phase.
-    pub disturb: Option<&'a (dyn Fn(&Window) -> Result<(), String> + Sync)>,
+    pub disturb: Option<&'a Disturb<'a>>,
 }
 
 /// What producers found.
@@ -132,7 +136,7 @@ impl Session<'_> {
         let live = Live::default();
         let ends = OnceLock::new();
         let timeout_ns = self.timeout.as_nanos() as u64;
-        let plan = producer::Plan {
+        let plan = production::Plan {
             route: &self.route,
             sends: &self.sends,
             payloads: &self.payloads,
@@ -188,6 +192,7 @@ impl Session<'_> {
             let reached = match &produced {
                 Some(Ok(produced)) => match &produced.sent {
                     Some(sent) => Ok(sent.ends()),
+                    None if consumers.is_empty() => Ok(Vec::new()),
                     None => self.max_offsets(),
                 },
                 // There is nothing to wait for.
@@ -240,10 +245,10 @@ impl Session<'_> {
 
     fn producer_jobs(
         &self,
-        plan: &producer::Plan<'_>,
+        plan: &production::Plan<'_>,
         producers: &Producers,
         connections: Vec<(usize, Connection)>,
-    ) -> Result<Vec<producer::Job>, String> {
+    ) -> Result<Vec<production::Job>, String> {
         let threads = self.spec.threads.min(connections.len());
         let requests_rate = producers.rate.map(|rate| rate / self.spec.batch as f64);
         let mut jobs = Vec::new();
@@ -262,7 +267,7 @@ impl Session<'_> {
                 let extra = u64::from((thread as u64) < limit % threads as u64);
                 limit / threads as u64 + extra
             };
-            jobs.push(producer::Job {
+            jobs.push(production::Job {
                 lines: Vec::new(),
                 pace,
                 limit: producers.limit.map(share),
@@ -371,7 +376,7 @@ type Joined<T> = Option<Result<T, String>>;
 
 fn join_producers(
     window: Window,
-    threads: Vec<ScopedJoinHandle<'_, producer::Outcome>>,
+    threads: Vec<ScopedJoinHandle<'_, production::Outcome>>,
 ) -> (Joined<Produced>, f64) {
     if threads.is_empty() {
         return (None, 0.0);

@@ -154,9 +154,11 @@ mod tests {
             |spec| spec.workload = Workload::Restart,
             "--restart-command",
         );
-        let mut small = Spec::default();
-        small.size = "10".parse().expect("a size");
-        small.verify = false;
+        let small = Spec {
+            size: "10".parse().expect("a size"),
+            verify: false,
+            ..Spec::default()
+        };
         assert_eq!(small.check(), Ok(()));
     }
 }
