@@ -23,7 +23,8 @@ const PERM_READ_WRITE: i32 = 6;
 pub struct Target {
     /// `host:port` of a broker.
     pub broker: Option<String>,
-    /// `host:port` of a nameserver: the load goes to all brokers of the topic's route.
+    /// `host:port` of a nameserver, or of several with `;` between them: the load goes to all
+    /// brokers of the topic's route.
     pub nameserver: Option<String>,
     /// What it is called in the result; `None`: what it says of itself.
     pub name: Option<String>,
@@ -109,7 +110,7 @@ pub struct Wanted<'a> {
 /// Text with the address that refused or did not answer.
 pub fn prepare(target: &Target, wanted: &Wanted<'_>, timeout: Duration) -> Result<Route, String> {
     let mut nameserver = match &target.nameserver {
-        Some(name) => Some(Remote::connect(resolve(name)?, timeout)?),
+        Some(names) => Some(first_of(names, timeout)?),
         None => None,
     };
     let base = wanted.topic.unwrap_or(wanted.fresh);
@@ -151,6 +152,19 @@ pub fn prepare(target: &Target, wanted: &Wanted<'_>, timeout: Duration) -> Resul
         places,
         is_new: wanted.topic.is_none(),
     })
+}
+
+/// A connection to the first of some nameservers, `host:port;host:port`, that can be reached.
+fn first_of(names: &str, timeout: Duration) -> Result<Remote, String> {
+    let mut failed = String::new();
+    for name in names.split(';').filter(|name| !name.trim().is_empty()) {
+        match resolve(name.trim()).and_then(|address| Remote::connect(address, timeout)) {
+            Ok(remote) => return Ok(remote),
+            Err(error) if failed.is_empty() => failed = error,
+            Err(error) => failed = format!("{failed}; {error}"),
+        }
+    }
+    Err(format!("no nameserver can be reached: {failed}"))
 }
 
 /// The masters that have the topic; where it has no route, all masters there are.

@@ -36,7 +36,7 @@
 //! | [`nameserver`] | topic routes, as brokers tell them |
 //! | [`shard`] | the loop: executors, connections, lanes |
 //! | [`store`] | one shard's files |
-//! | [`probe`] | what the machine must have |
+//! | [`probe`] | what the machine must have, and what its disks do |
 //! | [`config`] | settings under RocketMQ's names, and every bound |
 //! | [`wire`] | bytes to values and back, pure |
 

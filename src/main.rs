@@ -34,6 +34,7 @@ fn main() -> ExitCode {
     match cli.command.into_job() {
         Job::Run(role, run) => serve(role, &run),
         Job::Store(command) => work_on_store(&command),
+        Job::Tune(command) => finish(command.run().map(|()| true)),
         Job::Bench(command) => {
             log_to_stderr("warn", LogFormat::Text);
             finish(command.run())

@@ -48,28 +48,30 @@ pub fn run(role: Role, settings: Arc<Settings>) -> Result<(), StartError> {
         own.namesrv_addr = vec![reach.to_string()];
         settings = Arc::new(own);
     }
-    let broker = match role {
-        Role::Nameserver => None,
+    let brokers = match role {
+        Role::Nameserver => Vec::new(),
         Role::Server | Role::Broker => {
-            let listen = SocketAddr::new(addresses.bind, settings.listen_port);
-            let store_host = SocketAddr::new(addresses.advertised, settings.listen_port);
-            let broker = broker::start(&settings, listen, store_host)
+            let nameserver_port = (role == Role::Server).then_some(settings.nameserver_port);
+            let brokers = broker::start(&settings, &addresses, nameserver_port)
                 .map_err(|error| StartError(error.to_string()))?;
-            tracing::info!(
-                name = settings.broker_name,
-                %listen,
-                advertised = %store_host,
-                because = %addresses.source,
-                shards = broker.shards(),
-                ack = ?settings.flush_disk_type,
-                store = %settings.store_path_root_dir.display(),
-                nameservers = settings.namesrv_addr.join(";"),
-                "broker ready"
-            );
+            for broker in &brokers {
+                let settings = broker.settings();
+                tracing::info!(
+                    name = settings.broker_name,
+                    listen = %broker.listen(),
+                    advertised = %broker.advertised(),
+                    because = %addresses.source,
+                    shards = broker.shards(),
+                    ack = ?settings.flush_disk_type,
+                    store = %settings.store_path_root_dir.display(),
+                    nameservers = settings.namesrv_addr.join(";"),
+                    "broker ready"
+                );
+            }
             if settings.namesrv_addr.is_empty() {
                 tracing::warn!("namesrvAddr is not set: no client finds this broker");
             }
-            Some(broker)
+            brokers
         }
     };
     if settings.exposure == Exposure::Open || addresses.is_open() {
@@ -81,8 +83,8 @@ pub fn run(role: Role, settings: Arc<Settings>) -> Result<(), StartError> {
     if let Some(signal) = signals.forever().next() {
         tracing::info!(signal, "stopping");
     }
-    if let Some(broker) = broker {
-        broker.stop().map_err(StartError)?;
+    if !brokers.is_empty() {
+        broker::stop(&brokers).map_err(StartError)?;
         tracing::info!("stopped: everything acknowledged is on the device");
     }
     // Executors are not taken apart: nothing is left for them to do.

@@ -350,20 +350,26 @@ impl Session<'_> {
     }
 
     fn wait(&self, until: u64, live: &Live, ended: &impl Fn() -> bool) {
-        let (mut show_at, mut before) = (clock::now() + SHOW_NS, live.messages.load(Relaxed));
+        let (mut shown_at, mut shown) = (clock::now(), live.messages.load(Relaxed));
         loop {
             let now = clock::now();
             if now >= until || ended() || live.is_aborted() {
                 return;
             }
-            if now >= show_at {
+            if now >= shown_at + SHOW_NS {
                 let messages = live.messages.load(Relaxed);
-                let rate = (messages - before) * clock::SECOND / SHOW_NS;
-                let p99 = live.p99_us.load(Relaxed);
-                let failed = live.failed.load(Relaxed);
-                self.progress
-                    .show(format!("{rate} messages/s, p99 {p99} us, {failed} failed"));
-                (show_at, before) = (now + SHOW_NS, messages);
+                let rate =
+                    (messages - shown) as f64 * clock::SECOND as f64 / (now - shown_at) as f64;
+                let mut text = format!("{rate:.0} messages/s");
+                let (p99, failed) = (live.p99_us.load(Relaxed), live.failed.load(Relaxed));
+                if p99 > 0 {
+                    text.push_str(&format!(", p99 {p99} us"));
+                }
+                if failed > 0 {
+                    text.push_str(&format!(", {failed} failed"));
+                }
+                self.progress.show(text);
+                (shown_at, shown) = (now, messages);
             }
             sleep_until(until.min(now + LOOK_NS));
         }

@@ -11,7 +11,7 @@ use futures_lite::future;
 use super::append::Refusal;
 use super::control::topics::{Topic, TopicError};
 use super::control::view::GroupView;
-use super::message::{Answer, AppendJob, AppendOutcome, Ask, Message};
+use super::message::{Answer, AppendJob, AppendOutcome, Ask, Message, WantedTopic};
 use super::peers::{CallError, QueueEntry, QueueInfo, StoreInfo};
 use super::{BrokerShard, now_ms};
 use crate::shard::{ConnId, LaneKind, LocalEvent, ShardId, sleep, spawn};
@@ -164,7 +164,7 @@ impl BrokerShard {
 
     async fn answer_to(self: &Rc<Self>, ask: Ask) -> Answer {
         match ask {
-            Ask::EnsureTopic { .. }
+            Ask::EnsureTopic(_)
             | Ask::EnsureDerivedTopic(_)
             | Ask::EnsureGroup(_)
             | Ask::HasLock(_) => self.answer_control(ask).await,
@@ -303,6 +303,7 @@ impl BrokerShard {
                 got_messages: self.counters.got_messages.get(),
                 pulls_found: self.counters.pulls_found.get(),
                 pulls_missed: self.counters.pulls_missed.get(),
+                forwarded: self.counters.forwarded.get(),
                 purged_total: self.retention.purges.borrow().total(),
                 purged: self.retention.purges.borrow().by_group(),
             };
@@ -424,8 +425,24 @@ impl BrokerShard {
         }
     }
 
+    /// The topic of a send, made where it is missing and may be made; `None` on a shard
+    /// that makes none.
+    pub(super) fn make_topic(&self, wanted: &WantedTopic) -> Option<Result<Topic, TopicError>> {
+        let control = self.control.as_ref()?;
+        let settings = control.settings.borrow();
+        let topics = &mut control.state.borrow_mut().topics;
+        Some(topics.get_or_create(
+            &wanted.topic,
+            &wanted.template,
+            wanted.queues,
+            wanted.sys_flag,
+            &settings,
+            now_ms(),
+        ))
+    }
+
     /// The answer to who asked for a topic, given when everybody knows it.
-    async fn answer_topic(&self, made: Result<Topic, TopicError>) -> Answer {
+    pub(super) async fn answer_topic(&self, made: Result<Topic, TopicError>) -> Answer {
         match made {
             Ok(made) => {
                 if made.changed {
@@ -445,21 +462,17 @@ impl BrokerShard {
         };
         let settings = control.settings.borrow().clone();
         match ask {
-            Ask::EnsureTopic {
-                topic,
-                template,
-                queues,
-                sys_flag,
-            } => {
-                let made = control.state.borrow_mut().topics.get_or_create(
-                    &topic,
-                    &template,
-                    queues,
-                    sys_flag,
-                    &settings,
-                    now_ms(),
-                );
-                self.answer_topic(made).await
+            Ask::EnsureTopic(wanted) => {
+                let Some(made) = self.make_topic(&wanted) else {
+                    return Answer::Done;
+                };
+                let is_new = made.as_ref().is_ok_and(|made| made.changed);
+                let elsewhere = async {
+                    if is_new {
+                        control.siblings.make(&wanted).await;
+                    }
+                };
+                future::zip(self.answer_topic(made), elsewhere).await.0
             }
             Ask::EnsureDerivedTopic(config) => {
                 let made = control.state.borrow_mut().topics.ensure(config, now_ms());

@@ -40,7 +40,7 @@ pub struct DiskGauge {
     root: PathBuf,
     total: AtomicU64,
     free: AtomicU64,
-    /// By shard.
+    /// By log.
     stores: Vec<StoreBytes>,
 }
 
@@ -96,9 +96,9 @@ impl DiskGauge {
         }
     }
 
-    /// A shard tells of its files: bytes of its segments, and of all.
-    pub fn publish(&self, shard: ShardId, log: u64, files: u64) {
-        let store = &self.stores[shard.index()];
+    /// The owner of log `number` tells of its files: bytes of its segments, and of all.
+    pub fn publish(&self, number: ShardId, log: u64, files: u64) {
+        let store = &self.stores[number.index()];
         store.log.store(log, Ordering::Relaxed);
         store.files.store(files, Ordering::Relaxed);
     }

@@ -271,20 +271,24 @@ pub enum Message {
     Settings(Arc<crate::config::Settings>),
 }
 
+/// A topic that a send needs.
+#[derive(Clone, Debug)]
+pub struct WantedTopic {
+    /// Topic.
+    pub topic: String,
+    /// Topic whose settings it is made with.
+    pub template: String,
+    /// Queues wanted.
+    pub queues: i32,
+    /// System flag of the topic.
+    pub sys_flag: i32,
+}
+
 /// A question from one shard to another.
 #[derive(Debug)]
 pub enum Ask {
     /// The topic of a send that its shard does not know: made if it may be.
-    EnsureTopic {
-        /// Topic.
-        topic: String,
-        /// Topic whose settings it is made with.
-        template: String,
-        /// Queues wanted.
-        queues: i32,
-        /// System flag of the topic.
-        sys_flag: i32,
-    },
+    EnsureTopic(WantedTopic),
     /// A retry or dead letter topic, made with these settings where it is missing.
     EnsureDerivedTopic(TopicConfig),
     /// A group that its shard does not know: made if it may be.

@@ -20,7 +20,9 @@ mod control_requests;
 mod delay;
 mod disk;
 mod dispatch;
+mod flush_choice;
 mod long_poll;
+mod members;
 pub mod message;
 pub mod offline;
 pub mod peers;
@@ -35,10 +37,13 @@ mod reply;
 mod retention;
 mod send;
 mod send_back;
+mod serve_shard;
+mod siblings;
 mod start;
+mod stop;
 mod view;
 
-pub use start::{Broker, StartError, start};
+pub use start::{Broker, StartError, start, stop};
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -63,6 +68,7 @@ use message::{Message, ReplyTo};
 use persistence::TableFiles;
 use registration::Registrar;
 use reply::SendReplyConstants;
+use siblings::Siblings;
 use view::ControlView;
 
 /// Forwarded requests of one shard that are under way. At the bound its
@@ -121,6 +127,7 @@ struct ControlShard {
     settings: RefCell<ControlSettings>,
     registrar: Registrar,
     tables: TableFiles,
+    siblings: Siblings,
 }
 
 /// What a shard has done since its start.
@@ -130,6 +137,8 @@ struct Counters {
     got_messages: Cell<u64>,
     pulls_found: Cell<u64>,
     pulls_missed: Cell<u64>,
+    /// Requests that went to another shard.
+    forwarded: Cell<u64>,
 }
 
 fn count(counter: &Cell<u64>, by: u64) {
@@ -146,6 +155,11 @@ fn now_ms() -> u64 {
 impl BrokerShard {
     fn id(&self) -> ShardId {
         self.shard.id()
+    }
+
+    /// The log that this shard owns: its number in the process.
+    fn log(&self) -> ShardId {
+        self.shard.number()
     }
 
     /// The shard as its tasks hold it.
@@ -213,6 +227,7 @@ impl BrokerShard {
     }
 
     fn forward(&self, to: ShardId, message: Message) {
+        count(&self.counters.forwarded, 1);
         self.forwarded.set(self.forwarded.get() + 1);
         self.shard.send(to, LaneKind::Request, message);
     }

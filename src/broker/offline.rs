@@ -4,12 +4,13 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::budgets::store_settings;
+use super::flush_choice::FlushChoice;
 use crate::config::Settings;
 use crate::probe::memory_bytes;
 use crate::shard::{allowed_cpus, spawn_executor};
 use crate::store::{
-    LogCheck, RecoveryReport, ShardId, StoreHandle, StoreLayout, StoreLock, adopt_tail, check_log,
-    cut_log, run_background,
+    LogCheck, LogOwners, RecoveryReport, ShardId, StoreHandle, StoreLayout, StoreLock, adopt_tail,
+    check_log, cut_log, run_background,
 };
 use crate::wire::body::json;
 
@@ -49,7 +50,15 @@ impl StoreCheck {
 }
 
 /// A store that is there and locked.
-fn lock(settings: &Settings) -> Result<(StoreLayout, StoreLock, u16), OfflineError> {
+struct Locked {
+    layout: StoreLayout,
+    logs: u16,
+    /// The folders of its brokers: one, or one a log.
+    brokers: Vec<StoreLayout>,
+    _locks: Vec<StoreLock>,
+}
+
+fn lock(settings: &Settings) -> Result<Locked, OfflineError> {
     let layout = StoreLayout::new(&settings.store_path_root_dir);
     let logs = layout.logs().map_err(failed)?;
     if logs == 0 {
@@ -58,8 +67,19 @@ fn lock(settings: &Settings) -> Result<(StoreLayout, StoreLock, u16), OfflineErr
             layout.root().display()
         )));
     }
-    let lock = StoreLock::acquire(layout.root()).map_err(failed)?;
-    Ok((layout, lock, logs))
+    let brokers = match layout.log_owners().map_err(failed)? {
+        LogOwners::One => vec![layout.clone()],
+        LogOwners::Each => (0..logs).map(|log| layout.of_log(ShardId(log))).collect(),
+    };
+    let locks = brokers
+        .iter()
+        .map(|layout| StoreLock::acquire(layout.root()));
+    Ok(Locked {
+        _locks: locks.collect::<Result<_, _>>().map_err(failed)?,
+        layout,
+        logs,
+        brokers,
+    })
 }
 
 /// Reads a whole store and changes nothing in it.
@@ -67,17 +87,26 @@ fn lock(settings: &Settings) -> Result<(StoreLayout, StoreLock, u16), OfflineErr
 /// # Errors
 /// [`OfflineError`]: there is no store, or a broker uses it.
 pub fn check(settings: &Settings) -> Result<StoreCheck, OfflineError> {
-    let (layout, _lock, logs) = lock(settings)?;
-    let after_crash = layout.abort_file().exists();
-    let store = store_settings(settings, memory_bytes(), logs, after_crash, false);
-    let one = |log| {
+    let store = lock(settings)?;
+    let crashed = |layout: &StoreLayout| layout.abort_file().exists();
+    let one = |log: u16| {
         let shard = ShardId(log);
-        check_log(&layout.shard_dir(shard), shard, &store).map_err(|error| error.to_string())
+        let broker = store.brokers.get(shard.index()).unwrap_or(&store.layout);
+        let after_crash = crashed(broker);
+        let settings = store_settings(
+            settings,
+            memory_bytes(),
+            store.logs,
+            after_crash,
+            FlushChoice::DEFAULT,
+        );
+        check_log(&store.layout.shard_dir(shard), shard, &settings)
+            .map_err(|error| error.to_string())
     };
     Ok(StoreCheck {
-        logs: (0..logs).map(one).collect(),
-        config_faults: config_faults(&layout),
-        after_crash,
+        logs: (0..store.logs).map(one).collect(),
+        config_faults: store.brokers.iter().flat_map(config_faults).collect(),
+        after_crash: store.brokers.iter().any(crashed),
     })
 }
 
@@ -113,16 +142,21 @@ pub struct LogRepair {
 /// [`OfflineError`]: there is no store, a broker uses it, or a log is damaged and is
 /// not to be cut.
 pub fn repair(settings: &Settings, cut: bool) -> Result<Vec<LogRepair>, OfflineError> {
-    let (layout, _lock, logs) = lock(settings)?;
+    let store = lock(settings)?;
     let mut repairs = Vec::new();
-    for shard in (0..logs).map(ShardId) {
-        let dir = layout.shard_dir(shard);
+    for shard in (0..store.logs).map(ShardId) {
+        let dir = store.layout.shard_dir(shard);
         repairs.push(repair_log(settings, &dir, shard, cut)?);
     }
-    match std::fs::remove_file(layout.abort_file()) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(error)),
-        _ => Ok(repairs),
+    for broker in &store.brokers {
+        match std::fs::remove_file(broker.abort_file()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(failed(error));
+            }
+            _ => {}
+        }
     }
+    Ok(repairs)
 }
 
 fn repair_log(
@@ -131,7 +165,7 @@ fn repair_log(
     shard: ShardId,
     cut: bool,
 ) -> Result<LogRepair, OfflineError> {
-    let mut store = store_settings(settings, memory_bytes(), 1, true, false);
+    let mut store = store_settings(settings, memory_bytes(), 1, true, FlushChoice::DEFAULT);
     store.rebuild_queues = true;
     adopt_tail(dir, shard, &store).map_err(failed)?;
     let mut cut_at = None;

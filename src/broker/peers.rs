@@ -76,6 +76,8 @@ pub struct StoreInfo {
     pub pulls_found: u64,
     /// Pulls that found none.
     pub pulls_missed: u64,
+    /// Requests of clients that went to another shard.
+    pub forwarded: u64,
     /// Messages deleted before a group had read them, of all groups.
     pub purged_total: u64,
     /// The same by group and topic, those that are counted by themselves.
@@ -274,10 +276,16 @@ impl Peers {
 }
 
 impl BrokerShard {
-    /// The record at a physical offset of any log; `None` when there is none.
+    /// The record at a physical offset of any log of this broker; `None` when there is none.
     pub(super) async fn record(&self, physical: i64) -> Option<Bytes> {
-        let owner = ShardId::of_physical(physical);
-        if physical < 0 || owner.0 >= self.shards() {
+        if physical < 0 {
+            return None;
+        }
+        // The first of this broker's logs.
+        let first = self.log().0 - self.id().0;
+        let log = ShardId::of_physical(physical);
+        let owner = ShardId(log.0.checked_sub(first)?);
+        if owner.0 >= self.shards() {
             return None;
         }
         match self.ask(owner, Ask::Record(physical)).await {

@@ -245,7 +245,7 @@ impl BrokerShard {
         let (own_log, files) = self
             .store
             .with(|store| (store.log_bytes(), store.file_bytes()));
-        self.disk.publish(self.id(), own_log, files);
+        self.disk.publish(self.log(), own_log, files);
         Usage {
             disk: self.disk.disk(),
             files: self.disk.file_bytes(),
@@ -263,10 +263,10 @@ impl BrokerShard {
             let was_full = self.retention.full.replace(why.is_some());
             match (&why, was_full) {
                 (Some(why), false) => {
-                    tracing::error!(shard = %self.id(), "{why}; sends are refused until there is");
+                    tracing::error!(shard = %self.log(), "{why}; sends are refused until there is");
                 }
                 (None, true) => {
-                    tracing::info!(shard = %self.id(), "there is space: sends are taken again");
+                    tracing::info!(shard = %self.log(), "there is space: sends are taken again");
                 }
                 _ => {}
             }
@@ -289,7 +289,7 @@ impl BrokerShard {
             if let Err(error) = self.delete_segments(&own_times).await {
                 if warned_at.is_none_or(|at| at.elapsed() >= QUIET) {
                     warned_at = Some(Instant::now());
-                    tracing::warn!(shard = %self.id(), %error, "old messages are not deleted; it is tried again");
+                    tracing::warn!(shard = %self.log(), %error, "old messages are not deleted; it is tried again");
                 }
             }
             if look_at_topics {
@@ -298,7 +298,7 @@ impl BrokerShard {
             let due = self.retention.purges.borrow_mut().take_due(Instant::now());
             for (group, messages) in due {
                 tracing::warn!(
-                    shard = %self.id(),
+                    shard = %self.log(),
                     group = &*group,
                     messages,
                     "messages were deleted before the group had read them"

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::message::{AppendJob, Ask, ForwardedAppend, ReplyTo};
+use super::message::{AppendJob, Ask, ForwardedAppend, ReplyTo, WantedTopic};
 use super::view::TopicEntry;
 use super::{BrokerShard, DEFERRED_MAX};
 use crate::shard::Flow;
@@ -88,12 +88,12 @@ impl BrokerShard {
                 ..TopicConfig::new(send.topic, 1, perm::READ | perm::WRITE)
             })
         } else {
-            Ask::EnsureTopic {
+            Ask::EnsureTopic(WantedTopic {
                 topic: send.topic.to_owned(),
                 template: send.default_topic.to_owned(),
                 queues: send.default_topic_queue_nums,
                 sys_flag: if send.unit_mode { TOPIC_FLAG_UNIT } else { 0 },
-            }
+            })
         };
         if self.deferred.get() >= DEFERRED_MAX {
             return Check::Later;
@@ -239,8 +239,9 @@ impl BrokerShard {
         };
         let mut unique_key = false;
         stored.clear();
-        for (key, value) in properties::iter(send.properties) {
-            match key {
+        for property in properties::entries(send.properties) {
+            let value = property.value;
+            match property.name {
                 b"UNIQ_KEY" => unique_key = true,
                 b"WAIT" => facts.wait = value != b"false",
                 b"TRAN_MSG" => facts.transaction = value == b"true",
@@ -251,9 +252,7 @@ impl BrokerShard {
                 b"REAL_TOPIC" | b"REAL_QID" => continue,
                 _ => {}
             }
-            stored.extend_from_slice(key);
-            stored.push(properties::NAME_END);
-            stored.extend_from_slice(value);
+            stored.extend_from_slice(property.written);
             stored.push(properties::VALUE_END);
         }
         if !unique_key && !send.batch {
@@ -272,7 +271,7 @@ impl BrokerShard {
             std::net::IpAddr::V6(ip) => bytes.extend_from_slice(&ip.octets()),
         }
         bytes.extend_from_slice(&(std::process::id() as u16).to_be_bytes());
-        bytes.extend_from_slice(&(self.id().0 as u32).to_be_bytes());
+        bytes.extend_from_slice(&u32::from(self.log().0).to_be_bytes());
         bytes.extend_from_slice(&(super::now_ms() as u32).to_be_bytes());
         bytes.extend_from_slice(&(self.next_unique() as u16).to_be_bytes());
         let mut key = Vec::with_capacity(bytes.len() * 2);

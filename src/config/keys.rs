@@ -85,6 +85,8 @@ pub static KEYS: &[Key] = keys! {
         "port of the nameserver inside `ringmq server`";
     "shards" shards, Allowed::range(1, SHARDS_MAX as u64), AtStart,
         "event loops, one a core; unless set all cores, but one fewer below four";
+    "routeMode" route_mode, Allowed::Form("single or perShard"), AtStart,
+        "single: one broker; perShard: shard k is a broker of its own, brokerName-k on listenPort + 10 k";
     "connectionsMax" connections_max, Allowed::range(1, CONNECTIONS_MAX as u64), AtStart,
         "most connections of the process";
     "serverChannelMaxIdleTimeSeconds" server_channel_max_idle_time_s, Allowed::range(1, 86_400), AtStart,

@@ -66,6 +66,11 @@ pub const MESSAGE_BYTES_DEFAULT: usize = 4 * 1024 * 1024;
 /// Most shards of one process. The physical offset has room for 32,767.
 pub const SHARDS_MAX: u16 = 1024;
 
+/// Distance between the ports of two neighbouring shards under `routeMode=perShard`. Wide
+/// enough that the ports RocketMQ has beside a broker's, `listenPort` - 2 and + 1, are
+/// nobody else's.
+pub const SHARD_PORT_STEP: u16 = 10;
+
 /// Most connections of one process that `connectionsMax` may allow. A connection above the
 /// value is closed as soon as it is accepted.
 pub const CONNECTIONS_MAX: u32 = 1_000_000;

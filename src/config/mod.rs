@@ -22,4 +22,4 @@ pub use address::{Addresses, Exposure};
 pub use keys::{Change, KEYS, Key, without_effect};
 pub use load::{ConfigError, Loaded, Origin, Sources, UpdateError, load};
 pub use settings::{Role, Settings};
-pub use value::{Allowed, BrokerRole, FlushDiskType, Hours};
+pub use value::{Allowed, BrokerRole, FlushDiskType, Hours, RouteMode};

@@ -2,7 +2,7 @@
 
 use super::address::{self, Addresses, Exposure};
 use super::limits::{MESSAGE_BYTES_DEFAULT, TAIL_FILE_BYTES_DEFAULT};
-use super::value::{BrokerRole, FlushDiskType, Hours, to_name};
+use super::value::{BrokerRole, FlushDiskType, Hours, RouteMode, to_name};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -48,6 +48,8 @@ pub struct Settings {
     pub nameserver_port: u16,
     /// `shards`: shards to run. Unless set, see [`Settings::shard_count`].
     pub shards: Option<u16>,
+    /// `routeMode`: what the shards are to clients.
+    pub route_mode: RouteMode,
     /// `connectionsMax`: most connections of the process.
     pub connections_max: u32,
     /// `serverChannelMaxIdleTimeSeconds`, in seconds: a connection on which nothing was read or
@@ -160,6 +162,7 @@ impl Default for Settings {
             listen_port: 10_911,
             nameserver_port: 9876,
             shards: None,
+            route_mode: RouteMode::Single,
             connections_max: 20_000,
             server_channel_max_idle_time_s: 120,
             channel_expired_timeout_ms: 120_000,

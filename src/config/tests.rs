@@ -250,6 +250,7 @@ fn the_text_of_all_settings_reads_back_as_the_same_settings() {
         "storePathRootDir=/a b/\\日本 ",
         "deleteWhen=04;16",
         "shards=2",
+        "routeMode=perShard",
     ];
     let settings = with(&sets).expect("readable").settings;
     let text = settings.properties_text();

@@ -24,6 +24,16 @@ pub enum BrokerRole {
     SyncMaster,
 }
 
+/// What the shards of a process are to clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RouteMode {
+    /// One broker: every shard listens on its port, and a request for a queue of
+    /// another shard crosses to that.
+    Single,
+    /// Each shard is a broker of its own, with a name, a port and a store of its own.
+    PerShard,
+}
+
 /// Values that a setting may have. Displayed as the second half of "must be ...".
 #[derive(Clone, Copy, Debug)]
 pub enum Allowed {
@@ -223,6 +233,23 @@ impl Value for FlushDiskType {
         match self {
             FlushDiskType::Async => "ASYNC_FLUSH".to_owned(),
             FlushDiskType::Sync => "SYNC_FLUSH".to_owned(),
+        }
+    }
+}
+
+impl Value for RouteMode {
+    fn read(text: &str, _: &Allowed) -> Option<Self> {
+        match text {
+            "single" => Some(RouteMode::Single),
+            "perShard" => Some(RouteMode::PerShard),
+            _ => None,
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            RouteMode::Single => "single".to_owned(),
+            RouteMode::PerShard => "perShard".to_owned(),
         }
     }
 }

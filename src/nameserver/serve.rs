@@ -12,8 +12,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::config::Config;
 use super::{CONFIG_FILE, KV_FILE, Nameserver};
 use crate::shard::{
-    ConnId, ConnLimits, Flow, LocalEvent, Service, Shard, ShardId, bind, blocking, mesh, serve,
-    sleep, spawn, spawn_executor,
+    ConnId, ConnLimits, Flow, LocalEvent, Service, Shard, ShardId, bind_alone, blocking, mesh,
+    serve, sleep, spawn, spawn_executor,
 };
 use crate::store::{Disk, load_json, save_json};
 use crate::wire::command::Request;
@@ -72,7 +72,7 @@ pub fn start(options: NameserverOptions) -> Result<(), String> {
     })?;
     let (ready_in, ready) = flume::bounded(1);
     spawn_executor("nameserver", options.cpu, move || async move {
-        let listener = match bind(options.listen) {
+        let listener = match bind_alone(options.listen).await {
             Ok(listener) => listener,
             Err(error) => {
                 let _ = ready_in.send(Err(error.to_string()));
@@ -87,7 +87,7 @@ pub fn start(options: NameserverOptions) -> Result<(), String> {
         };
         let mut lanes = mesh(1);
         let Some(lanes) = lanes.pop() else { return };
-        let shard = Shard::new(ShardId(0), &lanes, limits, Arc::default());
+        let shard = Shard::new(ShardId(0), ShardId(0), &lanes, limits, Arc::default());
         let nameserver = Rc::new(NameserverShard {
             shard: shard.clone(),
             state: RefCell::new(state),

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener as StdListener};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use glommio::net::TcpListener;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -18,12 +18,38 @@ use super::{Service, Shard};
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
+/// Longest wait for an address that is taken: the kernel closes what a ring of a process
+/// used a moment after the process has ended.
+const FREED: Duration = Duration::from_secs(2);
+
 /// Makes a listening socket. Several shards may bind the same address: the kernel
-/// spreads connections over them.
+/// spreads connections over them. So may another process of this user, which gets a
+/// part of them: see [`bind_alone`].
 ///
 /// # Errors
 /// Those of the socket, with the address in the text.
 pub fn bind(address: SocketAddr) -> io::Result<StdListener> {
+    listener(address, true)
+}
+
+/// Makes a listening socket on an address that nobody else listens on; waits up to
+/// [`FREED`] for it.
+///
+/// # Errors
+/// Those of the socket, with the address in the text.
+pub async fn bind_alone(address: SocketAddr) -> io::Result<StdListener> {
+    let began = Instant::now();
+    loop {
+        match listener(address, false) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && began.elapsed() < FREED => {
+                sleep(Duration::from_millis(20)).await;
+            }
+            bound => return bound,
+        }
+    }
+}
+
+fn listener(address: SocketAddr, is_shared: bool) -> io::Result<StdListener> {
     let bind = || -> io::Result<StdListener> {
         let socket = Socket::new(
             Domain::for_address(address),
@@ -31,7 +57,7 @@ pub fn bind(address: SocketAddr) -> io::Result<StdListener> {
             Some(Protocol::TCP),
         )?;
         socket.set_reuse_address(true)?;
-        socket.set_reuse_port(true)?;
+        socket.set_reuse_port(is_shared)?;
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
         Ok(socket.into())

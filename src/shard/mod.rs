@@ -27,7 +27,7 @@ pub use conn::ConnLimits;
 pub use executor::{PREEMPT, allowed_cpus, blocking, next_turn, sleep, spawn, spawn_executor};
 pub use ids::ConnId;
 pub use lane::{LaneEnds, LaneKind, mesh};
-pub use listener::{bind, serve};
+pub use listener::{bind, bind_alone, serve};
 pub use out::OutQueue;
 pub use remote::{Remote, RemoteError};
 
@@ -82,6 +82,8 @@ pub trait Service: 'static {
 /// One shard's loop: what a service works with. Lives on its shard's thread.
 pub struct Shard<M> {
     id: ShardId,
+    /// Its number in the process, for log lines.
+    number: ShardId,
     conns: RefCell<Conns>,
     outboxes: Vec<Outbox<M>>,
     /// Connections with answers that their own turn will not write.
@@ -101,15 +103,19 @@ pub struct Shard<M> {
 
 impl<M: Send + 'static> Shard<M> {
     /// A shard with its ends of the lanes; starts the tasks that serve them. Call
-    /// it on the shard's executor. `open` counts the connections of all shards.
+    /// it on the shard's executor. `id` is its number among the shards that it has lanes
+    /// to, `number` the one in the process that log lines name. `open` counts the
+    /// connections of all shards.
     pub fn new(
         id: ShardId,
+        number: ShardId,
         lanes: &LaneEnds<M>,
         limits: ConnLimits,
         open: Arc<AtomicUsize>,
     ) -> Rc<Shard<M>> {
         let shard = Rc::new(Shard {
             id,
+            number,
             conns: RefCell::new(Conns::new(id)),
             outboxes: lanes.outboxes(),
             dirty: RefCell::default(),
@@ -130,9 +136,14 @@ impl<M: Send + 'static> Shard<M> {
         shard
     }
 
-    /// This shard's number.
+    /// This shard's number among those that it has lanes to.
     pub fn id(&self) -> ShardId {
         self.id
+    }
+
+    /// Its number in the process.
+    pub fn number(&self) -> ShardId {
+        self.number
     }
 
     /// Sends a message to another shard. Messages of one turn travel together.
@@ -245,7 +256,7 @@ impl<M: Send + 'static> Shard<M> {
             }
             self.long_turn_told.set(Some(std::time::Instant::now()));
             tracing::warn!(
-                shard = %self.id,
+                shard = %self.number,
                 millis = took.as_millis() as u64,
                 limit_millis = TURN_MAX.as_millis() as u64,
                 cause,

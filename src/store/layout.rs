@@ -3,11 +3,29 @@
 //! The folder of log 0 is the store's root itself, so that a store with one log
 //! is RocketMQ's own layout; log *k* lies in `shard-<k>/`, which is by itself
 //! such a layout. The number of logs is the number of these folders.
+//!
+//! The logs are one broker's, or each is that of a broker of its own: then each
+//! folder has a `config/`, a `lock` and an `abort` of its own, and the file
+//! `routeMode` in the root says so. A store with one log may become either.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::ShardId;
+
+/// Whose the logs of a store are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogOwners {
+    /// All of them one broker's.
+    One,
+    /// Each a broker's of its own.
+    Each,
+}
+
+/// What the file `routeMode` holds where each log has a broker of its own. Where all
+/// are one broker's there is no such file, as in a store of RocketMQ.
+const EACH: &str = "perShard";
 
 /// Paths below a store's root.
 #[derive(Clone, Debug)]
@@ -45,6 +63,55 @@ impl StoreLayout {
         self.root.join("abort")
     }
 
+    /// The store of the broker whose log this is, where each log has one of its own.
+    pub fn of_log(&self, log: ShardId) -> StoreLayout {
+        StoreLayout::new(self.shard_dir(log))
+    }
+
+    fn route_mode_file(&self) -> PathBuf {
+        self.root.join("routeMode")
+    }
+
+    /// Whose the logs are.
+    ///
+    /// # Errors
+    /// Those of reading, with the path in the text; a text that stands for nothing.
+    pub fn log_owners(&self) -> io::Result<LogOwners> {
+        let path = self.route_mode_file();
+        match std::fs::read_to_string(&path) {
+            Ok(text) if text.trim() == EACH => Ok(LogOwners::Each),
+            Ok(text) => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{}: {text:?} is not {EACH}", path.display()),
+            )),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(LogOwners::One),
+            Err(error) => Err(at(&path, &error)),
+        }
+    }
+
+    /// Records whose the logs are, durably. For a store with one log at most: others
+    /// are made for good.
+    ///
+    /// # Errors
+    /// Those of the file system, with the path in the text.
+    pub fn set_log_owners(&self, owners: LogOwners) -> io::Result<()> {
+        let path = self.route_mode_file();
+        let change = || match owners {
+            LogOwners::Each => {
+                let mut file = File::create(&path)?;
+                writeln!(file, "{EACH}")?;
+                file.sync_all()
+            }
+            LogOwners::One => match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            },
+        };
+        change()
+            .and_then(|()| File::open(&self.root)?.sync_all())
+            .map_err(|error| at(&path, &error))
+    }
+
     /// Number of logs that the store has; 0 for a store that is yet to be made.
     ///
     /// # Errors
@@ -64,16 +131,23 @@ impl StoreLayout {
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn create(&self, logs: u16) -> io::Result<()> {
+    pub fn create(&self, logs: u16, owners: LogOwners) -> io::Result<()> {
         std::fs::create_dir_all(self.root.join("config"))?;
         // The first log last: a store that is half made has none, and is made again.
         for shard in (0..logs).rev() {
             let dir = self.shard_dir(ShardId(shard));
+            if owners == LogOwners::Each {
+                std::fs::create_dir_all(dir.join("config"))?;
+            }
             std::fs::create_dir_all(dir.join("consumequeue"))?;
             std::fs::create_dir_all(dir.join("commitlog"))?;
         }
         Ok(())
     }
+}
+
+fn at(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 /// The folder of a shard's segments.

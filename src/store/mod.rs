@@ -54,7 +54,7 @@ pub use fetch::Fetch;
 pub use handle::{StoreHandle, run_background};
 pub use index::{IndexCursor, IndexGeometry, KeyHits, KeyQuery};
 pub use json_file::{LoadedFrom, load_json, save_json};
-pub use layout::StoreLayout;
+pub use layout::{LogOwners, StoreLayout};
 pub use lock::{StoreLock, StoreLockError};
 pub use recovery::{OpenError, RecoveryReport};
 pub use retention::{Demand, Moved};

@@ -38,7 +38,7 @@ fn produce_counts_what_the_broker_counts() {
     let latency = |name: &str| found.number(&format!("/latency/{name}"));
     assert_eq!(latency("count"), messages);
     assert!(latency("p50_us") > 0.0 && latency("p50_us") <= latency("p99_us"));
-    assert!(latency("p99_us") <= latency("max_us") && latency("max_us") < 2e6);
+    assert!(latency("p99_us") <= latency("max_us") && latency("max_us") < 2e7);
 
     assert!(found.number("/server/cpu_seconds") > 0.0);
     assert!(found.number("/server/cpu_seconds") < 5.0);
@@ -239,7 +239,7 @@ fn a_restart_is_survived_and_timed() {
     std::thread::scope(|scope| {
         let run = scope.spawn(|| {
             let mut options = vec!["restart", "--broker", &broker, "--topic", "T"];
-            options.extend(["--queues", "2", "--rate", "1000", "--seconds", "9"]);
+            options.extend(["--queues", "2", "--rate", "1000", "--seconds", "12"]);
             options.extend(["--warm-up", "0.2", "--restart-command", &command]);
             bench(&options).good()
         });
@@ -255,7 +255,7 @@ fn a_restart_is_survived_and_timed() {
         assert_eq!(good + more, stored as f64);
         assert_eq!(found.number("/verified/missing"), 0.0);
         let downtime = found.number("/extra/downtime_ms");
-        assert!((300.0..8000.0).contains(&downtime), "{downtime}");
+        assert!((300.0..11_000.0).contains(&downtime), "{downtime}");
         assert!(found.number("/extra/command_ms") >= 300.0);
         assert!(found.number("/latency/max_us") >= 300_000.0);
     });

@@ -51,6 +51,19 @@ impl Config {
             .set("mappedFileSizeConsumeQueue", 200_000)
     }
 
+    /// The same with each of its shards as a broker of its own, `broker-a`, `broker-a-1`, ...
+    pub fn per_shard(shards: u16) -> Config {
+        Config::server().brokers(shards)
+    }
+
+    /// With each of its shards as a broker of its own.
+    pub fn brokers(mut self, shards: u16) -> Config {
+        self.port = free_ports(shards);
+        self.shards(shards)
+            .set("routeMode", "perShard")
+            .set("brokerName", "broker-a")
+    }
+
     /// A broker alone.
     pub fn broker(nameserver: SocketAddr) -> Config {
         let mut config = Config::server().set("namesrvAddr", nameserver);
@@ -183,17 +196,27 @@ impl Config {
     }
 }
 
+/// Distance between the ports of shards that are brokers.
+const SHARD_PORT_STEP: u16 = 10;
+
 /// A port outside the range that the kernel hands out by itself, and free now.
 fn free_port() -> u16 {
+    free_ports(1)
+}
+
+/// The first of the ports of so many shards, all free now and nobody else's in this process.
+fn free_ports(shards: u16) -> u16 {
     const FIRST: u32 = 10_240;
     const COUNT: u32 = 22_000;
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let start = std::process::id().wrapping_mul(7919);
+    let width = u32::from((shards - 1) * SHARD_PORT_STEP) + 1;
     loop {
-        let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = (FIRST + start.wrapping_add(step) % COUNT) as u16;
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            return port;
+        let step = NEXT.fetch_add(width, Ordering::Relaxed);
+        let first = (FIRST + start.wrapping_add(step) % (COUNT - width)) as u16;
+        let mut ports = (0..shards).map(|shard| first + shard * SHARD_PORT_STEP);
+        if ports.all(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()) {
+            return first;
         }
     }
 }
@@ -290,6 +313,20 @@ impl Server {
             "nameserver" => self.address(),
             _ => (Ipv4Addr::LOCALHOST, self.config.nameserver_port).into(),
         }
+    }
+
+    /// Address of the broker that a shard is, where each is one.
+    pub fn shard_address(&self, shard: u16) -> SocketAddr {
+        (
+            Ipv4Addr::LOCALHOST,
+            self.config.port + SHARD_PORT_STEP * shard,
+        )
+            .into()
+    }
+
+    /// A connection to [`Server::shard_address`].
+    pub fn connect_shard(&self, shard: u16) -> Client {
+        Client::connect(self.shard_address(shard))
     }
 
     /// A connection to [`Server::address`].

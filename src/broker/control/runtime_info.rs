@@ -159,6 +159,10 @@ impl Runtime {
         let failed: u64 = stores.iter().map(|store| store.put_failed).sum();
         put(table, "putMessageTimesTotal", now.put);
         put(table, "putMessageFailedTimes", failed);
+        // RingMQ's own: requests of clients that another shard than the one they came to
+        // had to answer.
+        let forwarded: u64 = stores.iter().map(|store| store.forwarded).sum();
+        put(table, "forwardedRequests", forwarded);
         put(table, "putMessageSizeTotal", bytes);
         let average = if now.put == 0 {
             0.0

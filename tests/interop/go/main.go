@@ -1,4 +1,4 @@
-// Runs the official Go client against the cluster at $NAMESRV and $BROKER: go-interop PREFIX PATTERN. One line per case:
+// Runs the official Go client against the cluster at $NAMESRV and $BROKER, addresses separated by ";": go-interop PREFIX PATTERN. One line per case:
 // "ok NAME 1.2s" or "FAIL NAME reason".
 package main
 
@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"sort"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,7 +24,7 @@ import (
 
 var (
 	resolver = primitive.NewPassthroughResolver([]string{os.Getenv("NAMESRV")})
-	broker   = os.Getenv("BROKER")
+	brokers  = strings.Split(os.Getenv("BROKER"), ";")
 	run      = strconv.FormatInt(time.Now().UnixMilli(), 36)
 	serial   atomic.Int64
 	ctx      = context.Background()
@@ -59,12 +60,15 @@ type cases struct {
 	producer rocketmq.Producer
 }
 
+// createTopic makes so many queues on every broker.
 func (c *cases) createTopic(topic string, queues int) string {
-	must(c.admin.CreateTopic(ctx, admin.WithTopicCreate(topic), admin.WithBrokerAddrCreate(broker),
-		admin.WithReadQueueNums(queues), admin.WithWriteQueueNums(queues)), "create "+topic)
+	for _, broker := range brokers {
+		must(c.admin.CreateTopic(ctx, admin.WithTopicCreate(topic), admin.WithBrokerAddrCreate(broker),
+			admin.WithReadQueueNums(queues), admin.WithWriteQueueNums(queues)), "create "+topic)
+	}
 	within(10*time.Second, "route of "+topic, func() bool {
 		found, err := c.admin.FetchPublishMessageQueues(ctx, topic)
-		return err == nil && len(found) == queues
+		return err == nil && len(found) == queues*len(brokers)
 	})
 	return topic
 }
@@ -288,11 +292,12 @@ func (c *cases) orderly() {
 		return consumer.ConsumeSuccess, nil
 	}, consumer.WithConsumerOrder(true)).Shutdown()
 	in.expect(topic, "tag", numbers(0, 120))
-	last := map[int]int64{}
+	last := map[string]int64{}
 	for _, each := range in.all() {
-		before, seen := last[each.message.Queue.QueueId]
-		check(!seen || each.message.QueueOffset > before, "queue %d: offset %d after %d", each.message.Queue.QueueId, each.message.QueueOffset, before)
-		last[each.message.Queue.QueueId] = each.message.QueueOffset
+		queue := fmt.Sprintf("%s/%d", each.message.Queue.BrokerName, each.message.Queue.QueueId)
+		before, seen := last[queue]
+		check(!seen || each.message.QueueOffset > before, "queue %s: offset %d after %d", queue, each.message.QueueOffset, before)
+		last[queue] = each.message.QueueOffset
 	}
 }
 

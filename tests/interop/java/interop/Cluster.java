@@ -21,6 +21,8 @@ final class Cluster {
     static final String NAMESRV = env("NAMESRV");
     /** A cluster of its own whose broker has autoCreateTopicEnable=false. */
     static final String STRICT_NAMESRV = System.getenv("STRICT_NAMESRV");
+    /** Brokers of the cluster: broker-a, broker-a-1, ... */
+    static final int BROKERS = Integer.parseInt(System.getenv().getOrDefault("BROKERS", "1"));
     static final boolean APACHE = "apache".equals(System.getenv("TARGET"));
 
     private static final AtomicInteger SERIAL = new AtomicInteger();
@@ -77,11 +79,11 @@ final class Cluster {
         }
     }
 
-    /** Creates a topic as an operator would and waits until clients can see all its queues. */
+    /** Creates a topic as an operator would, with so many queues on every broker, and waits until clients can see all of them. */
     static String createTopic(String base, int queues) throws Exception {
         String topic = unique(base);
         Versioned.createTopic(producer(), "TBW102", topic, queues);
-        awaitQueues(topic, queues);
+        awaitQueues(topic, queues * BROKERS);
         return topic;
     }
 

@@ -1,6 +1,6 @@
 package interop;
 
-/** {@code Main PREFIX all|roundtrip PATTERN}: runs the cases whose PREFIX/name matches the pattern; exit code 1 if any failed. */
+/** {@code Main PREFIX all|roundtrip|brokers PATTERN}: runs the cases whose PREFIX/name matches the pattern; exit code 1 if any failed. */
 public final class Main {
     public static void main(String[] args) throws Exception {
         Suite suite = new Suite(args[0], args[2]);
@@ -15,6 +15,11 @@ public final class Main {
             suite.run(10);
             Restart.run(suite, "restart");
             Restart.run(suite, "kill9");
+        }
+        if (args[1].equals("brokers")) {
+            Brokers.add(suite);
+            suite.run(10);
+            Brokers.restart(suite);
         }
         Cluster.shutdown();
         System.exit(suite.failed() == 0 ? 0 : 1);

@@ -183,12 +183,18 @@ public final class Mqadmin {
         expect(mqadmin("topicList", "-c"), topic, CLUSTER);
     }
 
+    /** Every broker of the process has a row; the ports of shards are ten apart. */
     private static void clusterList(Case c) {
-        List<String> row = row(mqadmin("clusterList"), CLUSTER, BROKER, "0", ADDRESS);
-        Check.that(row.get(4).matches("V\\d+_\\d+_\\d+"), "version in " + row);
-        Check.equal("activated", "true", row.get(row.size() - 1));
-        row = row(mqadmin("clusterList", "-m"), CLUSTER, BROKER);
-        Check.equal("columns of " + row, 6, row.size());
+        for (int i = 0; i < Cluster.BROKERS; i++) {
+            int colon = ADDRESS.lastIndexOf(':');
+            String broker = i == 0 ? BROKER : BROKER + "-" + i;
+            String address = ADDRESS.substring(0, colon + 1) + (Integer.parseInt(ADDRESS.substring(colon + 1)) + 10 * i);
+            List<String> row = row(mqadmin("clusterList"), CLUSTER, broker, "0", address);
+            Check.that(row.get(4).matches("V\\d+_\\d+_\\d+"), "version in " + row);
+            Check.equal("activated", "true", row.get(row.size() - 1));
+            row = row(mqadmin("clusterList", "-m"), CLUSTER, broker);
+            Check.equal("columns of " + row, 6, row.size());
+        }
     }
 
     private static void topicLife(Case c) throws Exception {
