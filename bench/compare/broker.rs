@@ -28,6 +28,9 @@ const REGISTERED_TOPIC: &str = "TBW102";
 /// Heap of Apache's nameserver, as its operators' guide has it for small clusters.
 const NAMESERVER_HEAP: &str = "512m";
 
+/// What a broker prints, in its folder.
+const BROKER_LOG: &str = "broker.log";
+
 const MIB: u64 = 1 << 20;
 
 /// Which of the two.
@@ -161,6 +164,17 @@ impl Broker {
         }
     }
 
+    /// What RingMQ measured of the device at its start, and how it flushes for that: with
+    /// SYNC_FLUSH all else depends on it. `None` for others, and with ASYNC_FLUSH.
+    pub fn way_of_flushing(&self) -> Option<String> {
+        let log = fs::read_to_string(self.folder.path().join(BROKER_LOG)).unwrap_or_default();
+        let line = log
+            .lines()
+            .find(|line| line.contains("SYNC_FLUSH: time until"))?;
+        let (_, said) = line.split_once("SYNC_FLUSH")?;
+        Some(format!("{} at its start, SYNC_FLUSH{said}", self.name))
+    }
+
     /// Its folder, which has more than the store in it.
     pub fn folder(&self) -> &Path {
         self.folder.path()
@@ -217,11 +231,11 @@ impl Broker {
         allocated_bytes(self.folder.path())
     }
 
-    /// Ends it in order, and deletes its store.
+    /// Ends it, and deletes its store. A virtual machine takes long to end in order, for a store
+    /// that nobody will open: Apache's are killed.
     pub fn stop(mut self) {
-        self.broker.stop();
-        if let Some(nameserver) = &mut self.nameserver {
-            nameserver.stop();
+        if self.kind == Kind::RingMq {
+            self.broker.stop();
         }
     }
 }
@@ -241,7 +255,7 @@ fn ringmq(home: &Path, flush: Flush, port: u16, nameserver_port: u16) -> Result<
     let mut command = Command::new("/proc/self/exe");
     command
         .arg0("ringmq")
-        .args(["server", "--log-level", "warn", "--store"])
+        .args(["server", "--log-level", "info", "--store"])
         .arg(home.join("store"))
         .arg("--set")
         .arg(format!("listenPort={port}"))
@@ -249,7 +263,7 @@ fn ringmq(home: &Path, flush: Flush, port: u16, nameserver_port: u16) -> Result<
         .arg(format!("nameserverPort={nameserver_port}"))
         .arg("--set")
         .arg(format!("flushDiskType={}", flush.setting()));
-    Process::start("RingMQ", command, &home.join("broker.log"))
+    Process::start("RingMQ", command, &home.join(BROKER_LOG))
 }
 
 fn apache_nameserver(home: &Path, port: u16, setup: &Setup) -> Result<Process, String> {
@@ -305,7 +319,7 @@ fn apache_broker(
     let class = "org.apache.rocketmq.broker.BrokerStartup";
     let mut command = setup.apache.java(home, &jvm(setup.heap_bytes), class);
     command.arg("-c").arg(&settings);
-    Process::start("Apache's broker", command, &home.join("broker.log"))
+    Process::start("Apache's broker", command, &home.join(BROKER_LOG))
 }
 
 /// The flags of Apache's `runbroker.sh`, with a heap of this size.

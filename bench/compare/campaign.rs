@@ -8,7 +8,7 @@ use super::cells::{CellPlan, Work};
 use super::measure::extra;
 use super::{ask_for_space, java};
 use crate::bench::report::progress::Progress;
-use crate::bench::result::{Run, ServerUse};
+use crate::bench::result::{Report, Run, ServerUse};
 use crate::bench::workload::{Spec, Workload, run_workload};
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -22,7 +22,7 @@ const REPETITIONS: u32 = 1;
 const READING_MAX: f64 = 300.0;
 
 /// Time that a broker is left alone before its memory is looked at.
-const IDLE: Duration = Duration::from_secs(3);
+const IDLE: Duration = Duration::from_secs(2);
 
 /// What is to be done.
 #[derive(Debug)]
@@ -46,11 +46,11 @@ pub struct Campaign {
 }
 
 impl Campaign {
-    /// Does all of it. What was measured is in `runs`, whether or not it came to its end.
+    /// Does all of it. What was measured is in `report`, whether or not it came to its end.
     ///
     /// # Errors
     /// Text: a broker cannot be started.
-    pub fn run(&self, runs: &mut Vec<Run>) -> Result<(), String> {
+    pub fn run(&self, report: &mut Report) -> Result<(), String> {
         for flush in [Flush::Async, Flush::Sync] {
             let of_flush = |cell: &&CellPlan| cell.flush == flush;
             let cells: Vec<&CellPlan> = self.cells.iter().filter(of_flush).collect();
@@ -58,11 +58,11 @@ impl Campaign {
             if cells.is_empty() || (flush == Flush::Sync && cells.iter().all(idle_only)) {
                 continue;
             }
-            let mut pair = Pair::start(self, flush, runs)?;
+            let mut pair = Pair::start(self, flush, report)?;
             for round in 1..=self.rounds {
                 for (at, cell) in cells.iter().enumerate() {
                     for kind in order(round, at) {
-                        pair.measure(cell, kind, round, runs)?;
+                        pair.measure(cell, kind, round, report)?;
                     }
                 }
             }
@@ -92,17 +92,17 @@ impl<'a> Pair<'a> {
     fn start(
         campaign: &'a Campaign,
         flush: Flush,
-        runs: &mut Vec<Run>,
+        report: &mut Report,
     ) -> Result<Pair<'a>, String> {
         let mut pair = Pair {
             campaign,
             flush,
             brokers: Vec::new(),
         };
-        let round = runs.iter().filter(|run| is_memory(run)).count() as u32 / 2 + 1;
+        let round = report.runs.iter().filter(|run| is_memory(run)).count() as u32 / 2 + 1;
         for kind in [Kind::Apache, Kind::RingMq] {
-            let idle_bytes = pair.add(kind)?;
-            runs.push(memory_run(
+            let idle_bytes = pair.add(kind, report)?;
+            report.runs.push(memory_run(
                 campaign.setup.name(kind),
                 round,
                 idle_bytes as f64,
@@ -112,11 +112,14 @@ impl<'a> Pair<'a> {
     }
 
     /// Starts a broker with an empty store and warms it; the bytes it held before its first load.
-    fn add(&mut self, kind: Kind) -> Result<u64, String> {
+    fn add(&mut self, kind: Kind, report: &mut Report) -> Result<u64, String> {
         let Campaign { setup, .. } = self.campaign;
         for broker in &mut self.brokers {
             broker.freeze();
         }
+        // RingMQ measures the device when it starts, and that shall not be busy with the other's
+        // files.
+        settle(&setup.parent);
         say(&format!(
             "{}, {}: starting",
             setup.name(kind),
@@ -126,6 +129,7 @@ impl<'a> Pair<'a> {
         std::thread::sleep(IDLE);
         broker.alive()?;
         let idle_bytes = broker.resident_bytes();
+        report.notes.extend(broker.way_of_flushing());
         self.campaign.first_load(&broker);
         broker.alive()?;
         broker.freeze();
@@ -134,7 +138,7 @@ impl<'a> Pair<'a> {
     }
 
     /// The broker, running alone, with room for what comes.
-    fn only(&mut self, kind: Kind) -> Result<&mut Broker, String> {
+    fn only(&mut self, kind: Kind, report: &mut Report) -> Result<&mut Broker, String> {
         let at = self.brokers.iter().position(|broker| broker.kind == kind);
         if let Some(at) = at {
             let broker = &mut self.brokers[at];
@@ -144,7 +148,7 @@ impl<'a> Pair<'a> {
             }
         }
         if !self.brokers.iter().any(|broker| broker.kind == kind) {
-            self.add(kind)?;
+            self.add(kind, report)?;
         }
         for other in self.brokers.iter_mut().filter(|other| other.kind != kind) {
             other.freeze();
@@ -161,7 +165,7 @@ impl<'a> Pair<'a> {
         cell: &CellPlan,
         kind: Kind,
         round: u32,
-        runs: &mut Vec<Run>,
+        report: &mut Report,
     ) -> Result<(), String> {
         if matches!(cell.work, Work::Memory | Work::Share(..)) {
             return Ok(());
@@ -169,7 +173,7 @@ impl<'a> Pair<'a> {
         let campaign = self.campaign;
         for attempt in 0..=REPETITIONS {
             ask_for_space(&campaign.setup.parent, campaign.stored_bytes_max)?;
-            let broker = self.only(kind)?;
+            let broker = self.only(kind, report)?;
             let mut run = match &cell.work {
                 Work::Load(spec) => load(&campaign.spec(spec), broker),
                 Work::JavaProducer(threads) => {
@@ -190,7 +194,7 @@ impl<'a> Pair<'a> {
                 line(&run)
             ));
             let failed = run.error.is_some();
-            runs.push(run);
+            report.runs.push(run);
             if !failed || attempt == REPETITIONS {
                 break;
             }
@@ -199,9 +203,7 @@ impl<'a> Pair<'a> {
     }
 
     fn stop(self) {
-        for mut broker in self.brokers {
-            // One that is frozen does not hear that it shall end.
-            let _ = broker.thaw();
+        for broker in self.brokers {
             broker.stop();
         }
     }
@@ -265,7 +267,7 @@ impl Campaign {
                 );
                 if let Some(error) = &run.error {
                     if !told {
-                        say(&format!("{}: not warm yet: {error}", broker.name));
+                        say(&format!("{}, first load: {error}", broker.name));
                     }
                     told = true;
                     std::thread::sleep(Duration::from_millis(200));

@@ -160,7 +160,7 @@ impl Compare {
             machine,
             ..Report::default()
         };
-        let outcome = campaign.run(&mut report.runs);
+        let outcome = campaign.run(&mut report);
         report.cells = figures::cells(&campaign.cells, &report.runs);
         let sound = self.show(&report)?;
         outcome?;
@@ -222,7 +222,7 @@ impl Compare {
             ),
             format!(
                 "Each broker was loaded for {:.0} s after its start. While one is measured, the other's processes \
-                 are stopped (SIGSTOP), and before each run all files are written to the device. A new topic for each run. \
+                 are stopped (SIGSTOP), and before each start and each run all files are written to the device. A new topic for each run. \
                  Client and broker share the machine.",
                 campaign.first_load
             ),

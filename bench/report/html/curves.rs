@@ -90,7 +90,8 @@ fn percentile(nines: u32) -> String {
 pub fn throughput(runs: &[Drawn<'_>]) -> String {
     let all = series(runs, |run| timeline(run, |second| second.messages as f64));
     let high = range(&all).map_or(0.0, |(_, high)| high);
-    let y = Axis::linear(high, (BOTTOM, TOP));
+    // Room above, so that a steady line is not the frame.
+    let y = Axis::linear(high * 1.05, (BOTTOM, TOP));
     over_time("Messages per second", &all, &y, units::count)
 }
 

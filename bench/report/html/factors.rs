@@ -154,7 +154,7 @@ fn row(svg: &mut String, axis: &Axis, cell: &Cell, figure: &Figure, y: f64) {
         RIGHT + 14.0,
         y + 4.0,
         units::factor(figure.factor),
-        RIGHT + 72.0,
+        RIGHT + 80.0,
         y + 4.0,
         Escaped(&match standing {
             Standing::Ahead => asked,
