@@ -60,7 +60,7 @@ fn a_waiting_pull_is_woken_within_milliseconds() {
 fn messages_that_come_one_a_second_do_not_wait_for_one_another() {
     let times = end_to_end(0, 4, Duration::from_secs(1));
     assert!(times[1] < Duration::from_millis(50), "{times:?}");
-    assert!(times[3] < Duration::from_millis(500), "{times:?}");
+    assert!(times[3] < Duration::from_millis(900), "{times:?}");
 }
 
 #[test]
