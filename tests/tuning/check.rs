@@ -171,7 +171,8 @@ fn a_cdpath_of_the_caller_changes_nothing() {
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .env("CDPATH", elsewhere.path())
         .env("RINGMQ_TUNING_ROOT", machine.path("/"))
-        .args(["tuning/check", "--json"]);
+        .args(["tuning/check", "--json"])
+        .arg(elsewhere.path());
     let (code, text) = finish(command);
     assert_eq!(code, 0, "{text}");
     let report: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
