@@ -13,5 +13,7 @@ mod filter;
 mod machine;
 #[path = "tuning/profile.rs"]
 mod profile;
+#[path = "tuning/record.rs"]
+mod record;
 #[path = "tuning/service.rs"]
 mod service;

@@ -6,9 +6,9 @@
 # mount_point, mount_options, mount_type, mount_source and mount_numbers.
 find_store() {
     store=$1
-    while [ ! -e "$store" ]; do store=$(dirname "$store"); done
+    while [ ! -e "$store" ]; do store=$(dirname -- "$store"); done
     local real mounts numbers point options rest type source super
-    real=$(cd -P "$store" 2>/dev/null && pwd) || real=$store
+    real=$(cd -P -- "$store" 2>/dev/null && pwd) || real=$store
     mount_point='' mount_options='' mount_type='' mount_source='' mount_numbers=''
     get mounts /proc/self/mountinfo
     while read -r _ _ numbers _ point options rest; do
@@ -68,7 +68,7 @@ examine_store() {
 
 examine_free_space() {
     local size free tails=$((16 * shards))
-    read -r size free < <(df -Pk "$store" 2>/dev/null | { read -r _; read -r _ size _ free _; echo "$size $free"; })
+    read -r size free < <(df -Pk -- "$store" 2>/dev/null | { read -r _; read -r _ size _ free _; echo "$size $free"; })
     if ! [[ $size =~ ^[0-9]+$ && $free =~ ^[0-9]+$ ]]; then
         found free-space ok unknown
         return
@@ -93,8 +93,8 @@ examine_free_space() {
 find_disks() {
     disks=()
     local name=${mount_source##*/} folder
-    folder=$(cd -P "$root/sys/dev/block/$mount_numbers" 2>/dev/null && pwd) ||
-        folder=$(cd -P "$root/sys/class/block/$name" 2>/dev/null && pwd) || return
+    folder=$(cd -P -- "$root/sys/dev/block/$mount_numbers" 2>/dev/null && pwd) ||
+        folder=$(cd -P -- "$root/sys/class/block/$name" 2>/dev/null && pwd) || return
     add_disks "$folder"
 }
 
@@ -105,7 +105,7 @@ add_disks() {
     for below in "$folder"/slaves/*; do
         [ -e "$below" ] || continue
         lower=1
-        add_disks "$(cd -P "$below" && pwd)"
+        add_disks "$(cd -P -- "$below" && pwd)"
     done
     [ $lower = 1 ] || has "$folder" "${disks[*]}" || disks+=("$folder")
 }
@@ -313,7 +313,7 @@ examine_cards() {
     for card in "$root"/sys/class/net/*; do
         [ -e "$card/device" ] || continue
         name=${card##*/}
-        folders+=("$(cd -P "$card/device" && pwd)")
+        folders+=("$(cd -P -- "$card/device" && pwd)")
         set -- "$card"/queues/rx-*
         queues+="$name: $# "
         if [ $# = 1 ] && [ "$cpu_count" -ge 4 ] && [ "$cpu_count" -le 32 ]; then

@@ -57,7 +57,9 @@ limit() {
 at_least() { [ "$1" = unlimited ] || [ "$1" -ge "$2" ]; }
 
 examine_limits() {
-    local bytes files status wanted=$((48 * 1024 * 1024 * shards)) lock_freely=0
+    # 8 MiB of buffers, counted by each of three rings.
+    local bytes files status a_shard=$((3 * 8)) lock_freely=0
+    local wanted=$((a_shard * 1024 * 1024 * shards))
     limit bytes 'Max locked memory'
     limit files 'Max open files'
     get status /proc/self/status
@@ -71,7 +73,7 @@ examine_limits() {
         found memlock need "$is" '512 KiB or more: ulimit -l, LimitMEMLOCK, --ulimit memlock=-1' \
             'every ring asks for it' 'does not start'
     elif ! at_least "$bytes" $wanted && [ $lock_freely = 0 ]; then
-        found memlock like "$is" "$((wanted / 1024)) KiB (48 MiB a shard), or CAP_IPC_LOCK" \
+        found memlock like "$is" "$((wanted / 1024)) KiB ($a_shard MiB a shard), or CAP_IPC_LOCK" \
             'buffers of direct I/O are registered with three rings a shard' \
             "less processor time a disk write ($unmeasured)"
     else

@@ -5,7 +5,7 @@
 
 root=
 if [ -n "${RINGMQ_TUNING_ROOT:-}" ]; then
-    root=$(cd -P "$RINGMQ_TUNING_ROOT" && pwd) || exit 2
+    root=$(cd -P -- "$RINGMQ_TUNING_ROOT" && pwd) || exit 2
 fi
 
 # fail CODE TEXT...: ends the script.

@@ -6,18 +6,87 @@
 #   ITEM <tab> PATH <tab> OLD VALUE <tab> NEW VALUE
 # A line is on the device before its change is made, so that whatever interrupts apply, nothing is
 # changed without its old value being known.
+#
+# Root writes to the paths in it, so the record is only where nobody else can put one: not in the
+# store, whose folder is of the broker's user. In /run it ends with the boot, as the settings do.
 
 state_form='ringmq-tuning 1'
+# shellcheck disable=SC2034 # The scripts that take this file in have it.
+state_default=/run/ringmq-tuning/tuning.state
 state_items=() state_paths=() state_old=() state_new=()
 
 # boot_id VARIABLE: what tells this boot from others.
 boot_id() { get "$1" /proc/sys/kernel/random/boot_id || printf -v "$1" unknown; }
 
-# Locks the record's folder, which keeps two of these scripts apart until the script ends.
+# can_change ITEM PATH: whether apply changes such a path for that item.
+can_change() {
+    local pattern
+    case $1 in
+    governor) pattern='/sys/devices/system/cpu/cpu[0-9]+/cpufreq/scaling_governor' ;;
+    cstates) pattern='/sys/devices/system/cpu/cpu[0-9]+/cpuidle/state[0-9]+/disable' ;;
+    numa-balancing) pattern='/proc/sys/kernel/numa_balancing' ;;
+    thp) pattern='/sys/kernel/mm/transparent_hugepage/enabled' ;;
+    thp-defrag) pattern='/sys/kernel/mm/transparent_hugepage/defrag' ;;
+    swap) pattern='/proc/sys/vm/swappiness' ;;
+    scheduler) pattern='/sys/devices(/[^/]+)+/queue/scheduler' ;;
+    read-ahead) pattern='/sys/devices(/[^/]+)+/queue/read_ahead_kb' ;;
+    rq-affinity) pattern='/sys/devices(/[^/]+)+/queue/rq_affinity' ;;
+    disk-irqs | nic-irqs) pattern='/proc/irq/[0-9]+/smp_affinity_list' ;;
+    rps) pattern='/sys/class/net/[^/]+/queues/rx-[0-9]+/rps_cpus' ;;
+    somaxconn) pattern='/proc/sys/net/core/somaxconn' ;;
+    syn-backlog) pattern='/proc/sys/net/ipv4/tcp_max_syn_backlog' ;;
+    *) return 1 ;;
+    esac
+    [[ $2 =~ ^$pattern$ && $2/ != */../* && $2/ != */./* ]]
+}
+
+# same PATH ONE OTHER: whether two values of a setting are the same. The kernel writes a mask of
+# cores with as many digits as there may be cores, and a comma after each eight of them.
+same() {
+    local one=$2 other=$3
+    if [[ $1 == */rps_cpus ]]; then
+        one=${one//,/} other=${other//,/}
+        one=${one#"${one%%[!0]*}"} other=${other#"${other%%[!0]*}"}
+    fi
+    [ "$one" = "$other" ]
+}
+
+# only_ours PATH MAY: ends the script where someone else can have written a file or changed a
+# folder. MAY is `shared` for the folders above the record's, which may be root's, and may be for
+# all to write where nobody can rename what is another's (the sticky bit, as of /tmp).
+only_ours() {
+    local owner mode
+    if [ -L "$1" ]; then fail 1 "$1 is a symbolic link, and a record is not looked for behind one"; fi
+    read -r owner mode < <(stat -c '%u %a' -- "$1")
+    [ -n "${mode:-}" ] || fail 1 "$1 cannot be looked at"
+    if [ "$owner" != "$EUID" ] && { [ "$2" != shared ] || [ "$owner" != 0 ]; }; then
+        fail 1 "$1 belongs to user $owner, and a record of changes has to be of user $EUID alone"
+    fi
+    if ((8#$mode & 8#022)) && { [ "$2" != shared ] || ! ((8#$mode & 8#1000)); }; then
+        fail 1 "$1 can be written by others (mode $mode), and a record of changes by user $EUID alone"
+    fi
+}
+
+# Makes the record's folder where it is missing, and makes sure that it is the caller's alone. Sets
+# state_folder, and state to the record in it. Locks it, which keeps two of these scripts apart until
+# the script ends.
 lock_state() {
-    local folder
-    folder=$(dirname "$state")
-    mkdir -p "$folder" || fail 1 "the folder of $state cannot be made"
+    local folder above
+    folder=$(dirname -- "$state")
+    if [ ! -e "$folder" ] && [ ! -L "$folder" ]; then
+        mkdir -m 0700 -- "$folder" || fail 1 "the folder of $state cannot be made"
+    fi
+    [ ! -L "$folder" ] || fail 1 "$folder is a symbolic link, and a record is not looked for behind one"
+    state_folder=$(cd -P -- "$folder" && pwd) || fail 1 "$folder is no folder"
+    only_ours "$state_folder" alone
+    # Whoever can rename a folder above can put another in its place.
+    above=$state_folder
+    while [ -n "$above" ]; do
+        above=${above%/*}
+        only_ours "${above:-/}" shared
+    done
+    state=${state_folder%/}/${state##*/}
+    folder=$state_folder
     command -v flock >/dev/null || return 0
     { exec 9<"$folder"; } 2>/dev/null || fail 1 "$folder cannot be read"
     flock -n 9 || fail 1 "another tuning script is at work on $folder"
@@ -29,7 +98,8 @@ lock_state() {
 read_state() {
     local line number=0 item path old new rest ended
     state_boot='' state_items=() state_paths=() state_old=() state_new=()
-    [ -e "$state" ] || return 0
+    [ -e "$state" ] || [ -L "$state" ] || return 0
+    only_ours "$state" alone
     [ -f "$state" ] && [ -r "$state" ] || fail 1 "$state cannot be read"
     while ended=0; IFS= read -r line || ended=1; do
         [ $ended = 0 ] || [ -n "$line" ] || break
@@ -47,9 +117,11 @@ read_state() {
             rest=$line item=${rest%%$'\t'*} rest=${rest#*$'\t'} path=${rest%%$'\t'*} rest=${rest#*$'\t'}
             old=${rest%%$'\t'*} new=${rest#*$'\t'}
             if [[ $line != "$item"$'\t'"$path"$'\t'"$old"$'\t'"$new" || $new == *$'\t'* ||
-                ! $item =~ ^[a-z-]+$ || ! $path =~ ^/(proc|sys)/ || /$path/ == */../* ]]; then
+                ! $item =~ ^[a-z-]+$ ]]; then
                 fail 1 "$state: line $number is not understood; nothing was changed"
             fi
+            can_change "$item" "$path" ||
+                fail 1 "$state: line $number: tuning/apply never changes $path for $item; nothing was changed"
             state_items+=("$item") state_paths+=("$path") state_old+=("$old") state_new+=("$new") ;;
         esac
         [ $ended = 0 ] || break
@@ -57,20 +129,26 @@ read_state() {
     [ $number -ge 1 ] || fail 1 "$state is empty, and no record of tuning/apply; nothing was changed"
 }
 
+remove_state() { rm -f -- "$state"; }
+
 # Writes the record anew, as a whole; removes it where nothing is left.
 write_state() {
-    local n
+    local n new
     if [ ${#state_paths[@]} = 0 ]; then
-        rm -f "$state"
+        remove_state
         return
     fi
+    # Under a name that is new, and for the caller alone.
+    new=$(mktemp -- "${state_folder%/}/tuning.XXXXXXXX") || fail 1 "$state cannot be written"
     {
         printf '%s\nboot %s\n' "$state_form" "$state_boot"
         for n in "${!state_paths[@]}"; do
             printf '%s\t%s\t%s\t%s\n' "${state_items[n]}" "${state_paths[n]}" "${state_old[n]}" "${state_new[n]}"
         done
-    } >"$state.tmp" && sync "$state.tmp" && mv "$state.tmp" "$state" && sync "$(dirname "$state")" ||
+    } >"$new" && sync -- "$new" && mv -- "$new" "$state" && sync -- "$state_folder" || {
+        rm -f -- "$new"
         fail 1 "$state cannot be written"
+    }
 }
 
 # forget N: takes a change out of the record in memory.

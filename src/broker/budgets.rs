@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | blocks of the log for lagging readers | 1/16 of the memory among all shards, 8 to 32 MiB |
 //! | ring of append buffers | `tailFileBytes`, 16 MiB unless set |
-//! | buffers of direct I/O | 16 MiB |
+//! | buffers of direct I/O | `IO_MEMORY_BYTES`, 8 MiB |
 //! | chunks of queue files | 6 MiB |
 //! | entries that queue files cannot take | 24 MB |
 //!

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use ringmq::probe::io::{Blocks, FREE_BYTES_MIN, Figure, Work, measure};
 use ringmq::probe::profile::IoProfile;
 use ringmq::store::{Disk, StoreLock, save_json};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -58,6 +58,8 @@ impl IoArgs {
             "", "depth", "p50 us", "p99 us", "a second", "MiB/s"
         ))?;
         let time = Duration::from_secs(self.seconds);
+        // What standard output refuses is told at the end: the profile is worth more than the
+        // lines about it.
         let mut told = Ok(());
         let measured = measure(dir, time, |figure| {
             if told.is_ok() {
@@ -65,17 +67,22 @@ impl IoArgs {
             }
         });
         let measured = measured.map_err(|error| error.to_string())?;
+        let (direct, left_out) = (measured.direct, measured.left_out);
+        let profile = IoProfile::new(dir, measured).map_err(|error| error.to_string())?;
+        let path = self.output.clone().unwrap_or_else(|| IoProfile::path(dir));
+        // So that there is a folder to be named.
+        let path = std::path::absolute(path).map_err(|error| error.to_string())?;
+        let text = serde_json::to_vec_pretty(&profile).map_err(|error| error.to_string())?;
+        save_json(&Disk, &path, &text).map_err(|error| error.to_string())?;
         told?;
-        if !measured.direct {
+        if !direct {
             say("no direct I/O here: all of this went through the page cache")?;
         }
-        if measured.left_out > 0 {
+        if left_out > 0 {
             say(&format!(
-                "{} cases were left out: this device is slow, give it more --seconds",
-                measured.left_out
+                "{left_out} cases were left out: this device is slow, give it more --seconds"
             ))?;
         }
-        let profile = IoProfile::new(dir, measured).map_err(|error| error.to_string())?;
         let choice = &profile.choice;
         say(&format!(
             "choice: {} (4 KiB kept after {:.0} us by O_DSYNC, {:.0} us by fdatasync), writes of \
@@ -89,11 +96,6 @@ impl IoArgs {
             choice.write_and_flush_us,
             choice.write_bytes / 1024
         ))?;
-        let path = self.output.clone().unwrap_or_else(|| IoProfile::path(dir));
-        // So that there is a folder to be named.
-        let path = std::path::absolute(path).map_err(|error| error.to_string())?;
-        let text = serde_json::to_vec_pretty(&profile).map_err(|error| error.to_string())?;
-        save_json(&Disk, &path, &text).map_err(|error| error.to_string())?;
         say(&format!("profile: {}", path.display()))
     }
 }
@@ -132,9 +134,12 @@ fn line(figure: &Figure) -> String {
     )
 }
 
-/// A line on standard output; whoever closes it is told nothing more.
+/// A line on standard output. One whose reader has gone, such as `head`, is no fault.
 fn say(line: &str) -> Result<(), String> {
-    writeln!(std::io::stdout(), "{line}").map_err(|error| format!("standard output: {error}"))
+    match writeln!(std::io::stdout(), "{line}") {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(|error| format!("standard output: {error}")),
+    }
 }
 
 const _: () = assert!(FREE_BYTES_MIN == 2 * 144 * 1024 * 1024, "told in the help");

@@ -31,7 +31,11 @@ pub const BLOCK_BYTES: u64 = 4096;
 
 /// Memory of one shard for direct I/O, in bytes: registered with each of its three rings and
 /// thus never paged out. When it is used up, buffers come from the heap and cost more.
-pub const IO_MEMORY_BYTES: usize = 16 * 1024 * 1024;
+pub const IO_MEMORY_BYTES: usize = 8 * 1024 * 1024;
+
+/// Locked memory that one shard asks for, in bytes: every ring that registers the I/O memory
+/// counts it anew.
+pub const REGISTERED_BYTES_PER_SHARD: u64 = 3 * IO_MEMORY_BYTES as u64;
 
 /// Largest limit of a store, in bytes: all that its physical offsets can count.
 pub const STORE_BYTES_MAX: u64 = i64::MAX as u64;

@@ -20,16 +20,15 @@ pub use memory::memory_bytes;
 pub use ring::{KERNEL_MIN, RingError};
 pub use store::{DirectIo, direct_io};
 
-use crate::config::limits::{BLOCK_BYTES, FILES_BESIDE_CONNECTIONS, IO_MEMORY_BYTES};
+use crate::config::limits::{
+    BLOCK_BYTES, FILES_BESIDE_CONNECTIONS, IO_MEMORY_BYTES, REGISTERED_BYTES_PER_SHARD,
+};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// Smallest limit of locked memory with which an executor starts, in bytes
 /// (`Reactor::new` of glommio, whatever the capabilities of the process).
 pub const MEMLOCK_BYTES_MIN: u64 = 512 * 1024;
-
-/// Rings of one executor that register its I/O memory each.
-const RINGS_PER_SHARD: u64 = 3;
 
 /// What is going to be started.
 #[derive(Clone, Copy, Debug)]
@@ -224,7 +223,7 @@ fn advise(
     {
         advice.push(Advice::NoTaskrun(kernel));
     }
-    let registered = u64::from(plan.shards) * RINGS_PER_SHARD * IO_MEMORY_BYTES as u64;
+    let registered = u64::from(plan.shards) * REGISTERED_BYTES_PER_SHARD;
     if memlock_bytes < registered && !locks_freely {
         advice.push(Advice::UnregisteredMemory(memlock_bytes, registered));
     }
@@ -271,7 +270,7 @@ mod tests {
     fn memory_is_no_matter_to_whoever_may_lock_it() {
         let advice = |free| advise(&PLAN, kernel("6.1.0"), 8 << 20, free, 1 << 20, None);
         assert_eq!(advice(true), []);
-        let need = 2 * RINGS_PER_SHARD * IO_MEMORY_BYTES as u64;
+        let need = 2 * REGISTERED_BYTES_PER_SHARD;
         assert_eq!(advice(false), [Advice::UnregisteredMemory(8 << 20, need)]);
     }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use crate::config::limits::IO_MEMORY_BYTES;
 use glommio::{ExecutorJoinHandle, LocalExecutorBuilder, Placement, PoolPlacement};
 
 /// Longest time that ready tasks run before sockets, timers and lanes are looked
@@ -11,9 +12,6 @@ pub const PREEMPT: Duration = Duration::from_millis(1);
 
 /// Requests that an executor's ring holds.
 const RING_DEPTH: usize = 1024;
-
-/// Memory registered with the kernel for direct I/O, per executor.
-const IO_MEMORY_BYTES: usize = 8 * 1024 * 1024;
 
 /// The processors that this process may run on.
 ///

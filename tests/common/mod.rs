@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub use client::{Client, Reply};
-pub use process::{Config, Server};
+pub use process::{Config, Server, free_port};
 pub use record::{Record, records};
 pub use requests::{
     Consumer, Pull, Send, batch_item, commit, committed, heartbeat, max_offset, min_offset,

@@ -200,7 +200,7 @@ impl Config {
 const SHARD_PORT_STEP: u16 = 10;
 
 /// A port outside the range that the kernel hands out by itself, and free now.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     free_ports(1)
 }
 

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use ringmq::config::limits::{IO_MEMORY_BYTES, REGISTERED_BYTES_PER_SHARD};
+use ringmq::probe::Kernel;
 use serde_json::Value;
 
 use crate::machine::{Machine, TUNABLE, finish, script_of};
@@ -48,7 +50,16 @@ fn this_machine_is_looked_at_at_once_and_ringmq_starts_here() {
     let report: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
     assert_eq!(report["starts"], true);
     let items = by_name(&report);
-    assert_eq!(items["kernel"]["mark"], "ok");
+    let newest = Kernel {
+        major: 5,
+        minor: 19,
+    };
+    let mark = if Kernel::running() < newest {
+        "like"
+    } else {
+        "ok"
+    };
+    assert_eq!(items["kernel"]["mark"], mark);
     for item in items.values() {
         let mark = item["mark"].as_str().expect("a mark");
         assert!(["need", "like", "ok"].contains(&mark), "{item}");
@@ -118,6 +129,54 @@ fn what_keeps_it_from_starting_is_an_exit_code() {
         );
         assert_mark(&machine, item, "need");
     }
+}
+
+#[test]
+fn the_locked_memory_that_is_better_is_what_shards_register() {
+    const MIB: u64 = 1024 * 1024;
+    let machine = Machine::untuned();
+    for (shards, more, mark) in [(1, 0, "ok"), (1, -1, "like"), (3, 0, "ok"), (3, -1, "like")] {
+        let bytes = (shards * REGISTERED_BYTES_PER_SHARD).saturating_add_signed(more);
+        let limit = format!("Max locked memory         {bytes}  {bytes}  bytes");
+        machine.write("/proc/self/limits", &limit);
+        let items = items(&machine, &["--shards", &shards.to_string()]);
+        assert_eq!(items["memlock"]["mark"], mark, "{shards} {bytes}");
+        if mark == "like" {
+            let kib = shards * REGISTERED_BYTES_PER_SHARD / 1024;
+            let a_shard = REGISTERED_BYTES_PER_SHARD / MIB;
+            let better = format!("{kib} KiB ({a_shard} MiB a shard), or CAP_IPC_LOCK");
+            assert_eq!(items["memlock"]["better"], better);
+        }
+    }
+    let tuning = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tuning");
+    let text = |name: &str| std::fs::read_to_string(tuning.join(name)).unwrap();
+    let a_shard = format!("{} MiB a shard", REGISTERED_BYTES_PER_SHARD / MIB);
+    let buffers = format!("{} MiB of buffers", IO_MEMORY_BYTES as u64 / MIB);
+    for (name, told) in [
+        ("README.md", &a_shard),
+        ("README.md", &buffers),
+        ("ringmq.service", &a_shard),
+    ] {
+        assert!(text(name).contains(told), "{name}: {told}");
+    }
+}
+
+#[test]
+fn a_cdpath_of_the_caller_changes_nothing() {
+    let machine = Machine::untuned();
+    let elsewhere = tempfile::tempdir().unwrap();
+    std::fs::create_dir(elsewhere.path().join("tuning")).unwrap();
+    let mut command = std::process::Command::new("bash");
+    command
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env("CDPATH", elsewhere.path())
+        .env("RINGMQ_TUNING_ROOT", machine.path("/"))
+        .args(["tuning/check", "--json"])
+        .arg(elsewhere.path());
+    let (code, text) = finish(command);
+    assert_eq!(code, 0, "{text}");
+    let report: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+    assert_eq!(report["starts"], true);
 }
 
 #[test]

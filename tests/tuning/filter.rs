@@ -2,16 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::common::{Client, Pull, Send, body, topic};
+use crate::common::{Client, Pull, Send, body, free_port, topic};
 
 /// Longest time that a start or a stop may take, with everything else that runs.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -217,9 +218,52 @@ fn filtered(mut command: Command, program: Vec<libc::sock_filter>) -> Child {
         .expect("it starts")
 }
 
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.local_addr().unwrap().port()
+/// What a child writes to its standard error, as it comes.
+struct Log {
+    lines: Receiver<String>,
+    text: String,
+}
+
+impl Log {
+    fn of(child: &mut Child) -> Log {
+        let stderr = BufReader::new(child.stderr.take().expect("piped"));
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Log {
+            lines,
+            text: String::new(),
+        }
+    }
+
+    /// Reads on until a line has `what`; false where the child ends before.
+    fn reaches(&mut self, child: &mut Child, what: &str) -> bool {
+        let began = Instant::now();
+        loop {
+            match self
+                .lines
+                .recv_timeout(LIMIT.saturating_sub(began.elapsed()))
+            {
+                Ok(line) => {
+                    self.text += &line;
+                    self.text.push('\n');
+                    if line.contains(what) {
+                        return true;
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => return false,
+                Err(RecvTimeoutError::Timeout) => {
+                    let _ = child.kill();
+                    panic!("no {what:?} in {LIMIT:?}:\n{}", self.text);
+                }
+            }
+        }
+    }
 }
 
 /// `ringmq server` on ports of its own; the command and its broker's port.
@@ -260,14 +304,9 @@ fn a_broker_starts_serves_and_stops_behind_the_filter() {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let (command, port) = server(dir.path(), flush);
         let mut child = filtered(command, compile(&profile()));
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let mut log = String::new();
-        while !log.contains("broker ready") {
-            let line = lines.next().unwrap_or_else(|| panic!("not ready:\n{log}"));
-            log += &line.unwrap();
-            log.push('\n');
-        }
-        let rest = std::thread::spawn(move || lines.map_while(Result::ok).collect::<Vec<_>>());
+        let mut log = Log::of(&mut child);
+        let ready = log.reaches(&mut child, "broker ready");
+        assert!(ready, "ended:\n{}", log.text);
         let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
         assert!(status.lines().any(|line| line == "Seccomp:\t2"), "{status}");
         let mut client = Client::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
@@ -281,12 +320,9 @@ fn a_broker_starts_serves_and_stops_behind_the_filter() {
         assert_eq!(reply.records()[0].body, body("f", 0, 2000));
         // SAFETY: a plain system call; the child is not yet waited for.
         unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
-        assert_eq!(ended(&mut child), Some(0), "{log}");
-        let rest = rest.join().unwrap().join("\n");
-        assert!(
-            rest.contains("everything acknowledged is on the device"),
-            "{rest}"
-        );
+        let flushed = log.reaches(&mut child, "everything acknowledged is on the device");
+        assert!(flushed, "{}", log.text);
+        assert_eq!(ended(&mut child), Some(0), "{}", log.text);
     }
 }
 
@@ -311,13 +347,12 @@ fn without_its_io_uring_the_filter_is_what_a_start_names() {
     let dir = tempfile::tempdir().unwrap();
     let (command, _) = server(dir.path(), "ASYNC_FLUSH");
     let mut child = filtered(command, compile(&profile));
-    let mut told = String::new();
-    child
-        .stderr
-        .take()
-        .unwrap()
-        .read_to_string(&mut told)
-        .unwrap();
+    let mut log = Log::of(&mut child);
+    let started = log.reaches(&mut child, "broker ready");
+    let told = &log.text;
+    if started {
+        let _ = child.kill();
+    }
     assert_eq!(ended(&mut child), Some(1), "{told}");
     assert!(
         told.contains("seccomp") && told.contains("io_uring_setup"),

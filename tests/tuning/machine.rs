@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -236,7 +237,16 @@ impl Machine {
 
     /// The record of what was changed.
     pub fn state(&self) -> PathBuf {
-        self.dir.path().join("tuning.state")
+        self.dir.path().join("ringmq-tuning/tuning.state")
+    }
+
+    /// Puts a record there that nobody else can have written.
+    pub fn put_record(&self, text: &str) {
+        let folder = self.state().parent().unwrap().to_owned();
+        fs::create_dir_all(&folder).unwrap();
+        set_mode(&folder, 0o700);
+        fs::write(self.state(), text).unwrap();
+        set_mode(&self.state(), 0o600);
     }
 
     /// Runs `tuning/SCRIPT ARGS` on the tree: exit code, and what it printed.
@@ -251,6 +261,11 @@ impl Machine {
         }
         finish(command)
     }
+}
+
+/// The rights of a file or folder.
+pub fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
 /// `tuning/SCRIPT`, without arguments.

@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -102,6 +103,28 @@ fn a_device_is_measured_and_only_the_profile_is_left() {
         None => panic!("{profile}"),
     };
     assert!(text.contains(choice), "{text}");
+}
+
+#[test]
+fn a_reader_that_goes_away_costs_no_profile() {
+    let folder = Folder::new();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ringmq"))
+        .args(["tune", "io", "--seconds", "1"])
+        .arg(&folder.0)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut line = String::new();
+    let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+    stdout.read_line(&mut line).expect("a line");
+    assert!(line.contains("p99 us"), "{line}");
+    drop(stdout);
+    let output = child.wait_with_output().expect("ended");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    assert_eq!(told, "");
+    assert_eq!(folder.names(), [PROFILE]);
 }
 
 #[test]
