@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_lite::future;
 
 use super::edge::{LogFile, LogMode};
+use super::group::Group;
 use super::handle::Shared;
 use super::segment;
 use super::shard_store::AckLevel;
@@ -24,8 +25,8 @@ const TRIES_AT_CLOSE: u32 = 3;
 
 /// Writes what gathers in the tail to the segments, one write in flight.
 ///
-/// Under SYNC_FLUSH what arrives during a write forms the next one; the device's promise
-/// comes with the write, or with a flush after it where that takes less time. Under
+/// Under SYNC_FLUSH what arrives during a write forms the next one, after a moment in which
+/// more may come ([`Group`]); the device's promise comes with the write, or with a flush after it where that takes less time. Under
 /// ASYNC_FLUSH nobody waits for the write, so it gathers, and the device is asked
 /// for its promise once an interval.
 pub(super) async fn flush_log(shared: &Rc<Shared>) {
@@ -41,8 +42,13 @@ pub(super) async fn flush_log(shared: &Rc<Shared>) {
     let mut file: Option<(u64, Rc<dyn LogFile>)> = None;
     let mut synced_at = edge.now();
     let mut tries_at_close = 0;
+    let mut group = Group::default();
+    let mut began = synced_at;
     loop {
         prepare_segment(shared);
+        if is_awaited {
+            shared.state.borrow_mut().worth_a_write = group.worth();
+        }
         let (plan, gathered, unsynced) = {
             let state = shared.state.borrow();
             let log = &state.log;
@@ -63,6 +69,8 @@ pub(super) async fn flush_log(shared: &Rc<Shared>) {
             match file.sync().await {
                 Ok(()) => {
                     let mut state = shared.state.borrow_mut();
+                    let bytes = flushed - state.log.durable();
+                    group.written(bytes, state.unflushed(), edge.now() - began);
                     state.log.set_durable(flushed);
                     state.show_durable();
                 }
@@ -91,8 +99,9 @@ pub(super) async fn flush_log(shared: &Rc<Shared>) {
             continue;
         };
         if !gathered && !shared.closing.get() {
+            let patience = if is_awaited { group.patience() } else { GATHER };
             future::or(shared.work.wait(), async {
-                edge.sleep(GATHER).await;
+                edge.sleep(patience).await;
             })
             .await;
         }
@@ -128,6 +137,7 @@ pub(super) async fn flush_log(shared: &Rc<Shared>) {
             unreachable!("opened above")
         };
         let mut fill = |buffer: &mut [u8]| shared.state.borrow().log.fill(&plan, buffer);
+        began = edge.now();
         let write = file.write(plan.start - plan.segment, plan.buffer_len(), &mut fill);
         match write.await {
             Ok(()) => {
@@ -137,6 +147,8 @@ pub(super) async fn flush_log(shared: &Rc<Shared>) {
                 }
                 state.log.set_flushed(plan.end);
                 if dsync {
+                    let bytes = plan.end - state.log.durable();
+                    group.written(bytes, state.unflushed(), edge.now() - began);
                     state.log.set_durable(plan.end);
                     state.show_durable();
                 }

@@ -24,6 +24,7 @@ mod dispatch;
 mod edge;
 mod fetch;
 mod flush;
+mod group;
 mod handle;
 mod idle;
 mod index;

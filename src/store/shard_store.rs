@@ -140,6 +140,8 @@ pub struct ShardStore {
     pub(super) queues_unwritable: Option<String>,
     /// Entries that the files have or are to have, over all queues.
     pub(super) filed: u64,
+    /// Bytes that are worth a write to the device.
+    pub(super) worth_a_write: u64,
     /// Queues that hold memory for entries that the files have.
     pub(super) cooling: Cooling,
 }
@@ -152,6 +154,10 @@ impl ShardStore {
         message_timestamp: i64,
     ) -> ShardStore {
         let blocks = BlockCache::new(settings.cache_bytes, log.segment_bytes());
+        let worth_a_write = match settings.ack {
+            AckLevel::Written => GATHER_BYTES,
+            AckLevel::Durable => 0,
+        };
         let pending_keys = settings.index.map(|_| PendingKeys::new(log.written()));
         let mut store = ShardStore {
             log,
@@ -170,6 +176,7 @@ impl ShardStore {
             unwritten: 0,
             queues_unwritable: None,
             filed: 0,
+            worth_a_write,
             cooling: Cooling::default(),
         };
         (store.entries, store.starts) = store.queues.sums();
@@ -369,8 +376,12 @@ impl ShardStore {
 
     /// Whether enough has gathered for a write.
     pub(super) fn is_gathered(&self) -> bool {
-        self.settings.ack == AckLevel::Durable
-            || self.log.written() - self.log.flushed() >= GATHER_BYTES
+        self.unflushed() >= self.worth_a_write
+    }
+
+    /// Bytes that the device has not been given.
+    pub(super) fn unflushed(&self) -> u64 {
+        self.log.written() - self.log.flushed()
     }
 
     /// Reads up to `max` visible entries from queue offset `from` on.
