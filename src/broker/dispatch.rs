@@ -88,7 +88,7 @@ impl Service for BrokerShard {
 
 impl BrokerShard {
     fn handle(&self, conn: ConnId, frame: &Frame<'_>, scratch: &mut Scratch) -> Flow {
-        let header = match Header::decode(frame, scratch) {
+        let header = match Header::decode_from(frame, conn.slot as usize, scratch) {
             Ok(header) => header,
             Err(error) => {
                 self.shard.count_bad(conn, &error);

@@ -5,7 +5,8 @@
 //! in which something arrives: both happen on one thread, so nothing can slip
 //! in between.
 
-use std::collections::{BTreeMap, HashMap};
+use foldhash::HashMap;
+use std::collections::BTreeMap;
 
 use super::message::{Message, PullJob};
 use super::{BrokerShard, now_ms};

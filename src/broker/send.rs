@@ -239,8 +239,9 @@ impl BrokerShard {
         };
         let mut unique_key = false;
         stored.clear();
-        for (key, value) in properties::iter(send.properties) {
-            match key {
+        for property in properties::entries(send.properties) {
+            let value = property.value;
+            match property.name {
                 b"UNIQ_KEY" => unique_key = true,
                 b"WAIT" => facts.wait = value != b"false",
                 b"TRAN_MSG" => facts.transaction = value == b"true",
@@ -251,9 +252,7 @@ impl BrokerShard {
                 b"REAL_TOPIC" | b"REAL_QID" => continue,
                 _ => {}
             }
-            stored.extend_from_slice(key);
-            stored.push(properties::NAME_END);
-            stored.extend_from_slice(value);
+            stored.extend_from_slice(property.written);
             stored.push(properties::VALUE_END);
         }
         if !unique_key && !send.batch {

@@ -243,11 +243,11 @@ fn build(
         shard: shard.clone(),
         store,
         settings: settings.clone().into(),
-        constants: SendReplyConstants {
-            region: settings.region_id.clone(),
-            trace_on: settings.trace_on,
+        constants: SendReplyConstants::new(
+            settings.region_id.clone(),
+            settings.trace_on,
             store_host,
-        },
+        ),
         store_host,
         disk: common.process.disk.clone(),
         retention: Default::default(),

@@ -1,6 +1,6 @@
 //! A shard's copy of the control state: topics and groups, replaced by message.
 
-use std::collections::HashMap;
+use foldhash::{HashMap, HashMapExt};
 use std::sync::Arc;
 
 use super::control::attributes;

@@ -5,7 +5,7 @@
 //! read once is not kept for long: the cache is small and forgets the block
 //! that was not used for the longest time.
 
-use std::collections::HashMap;
+use foldhash::{HashMap, HashMapExt};
 
 use bytes::Bytes;
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::checkpoint::Stored;
 use super::consume_queue::{ENTRY_BYTES, Entry};
-use super::dispatch::{DelayTable, is_queued, tags_code};
+use super::dispatch::{Acted, DelayTable, is_queued, tags_code};
 use super::edge::{Disk, Files, Patience, if_there};
 use super::layout::{checkpoint_file, commit_log_dir, tail_file};
 use super::recovery::{of_this_log, take_over_tail};
@@ -312,7 +312,7 @@ impl<'a> QueueChecks<'a> {
             tags_code: tags_code(
                 self.delays,
                 record.topic(),
-                record.properties(),
+                &Acted::of(record.properties()),
                 record.store_timestamp(),
             ),
         };

@@ -1,6 +1,8 @@
 //! ConsumeQueues: for each queue of a topic, where its messages lie in the log.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+
+use foldhash::HashMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;

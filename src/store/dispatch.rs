@@ -27,26 +27,64 @@ impl DelayTable {
     }
 }
 
+/// The properties of a record that a store acts on. Of one that is written twice, the
+/// last counts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Acted<'a> {
+    tags: Option<&'a [u8]>,
+    delay: Option<&'a [u8]>,
+    unique_key: Option<&'a [u8]>,
+    keys: Option<&'a [u8]>,
+}
+
+impl<'a> Acted<'a> {
+    /// Found in one walk.
+    pub fn of(properties: &'a [u8]) -> Acted<'a> {
+        let mut acted = Acted::default();
+        for (name, value) in properties::iter(properties) {
+            let place = match name {
+                b"TAGS" => &mut acted.tags,
+                b"DELAY" => &mut acted.delay,
+                b"UNIQ_KEY" => &mut acted.unique_key,
+                b"KEYS" => &mut acted.keys,
+                _ => continue,
+            };
+            *place = Some(value);
+        }
+        acted
+    }
+
+    /// All keys: the unique key, then each of `KEYS`.
+    fn all_keys(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let words = self.keys.unwrap_or_default().split(|&byte| byte == b' ');
+        let words = words.filter(|word| !word.is_empty());
+        self.unique_key.into_iter().chain(words)
+    }
+}
+
 /// The tags code of a record: the hash of its tag, or, for a delayed message,
 /// when it is due. (`CommitLog.checkMessageAndReturnSize`)
 pub fn tags_code(
     delays: &DelayTable,
     topic: &[u8],
-    properties: &[u8],
+    properties: &Acted<'_>,
     store_timestamp: i64,
 ) -> i64 {
     if topic == SCHEDULE_TOPIC.as_bytes() {
-        if let Some(level) = delay_level(properties) {
+        if let Some(level) = properties.delay.and_then(level_of) {
             let level = level.min(delays.levels());
             return store_timestamp + delays.delay_ms(level);
         }
     }
-    properties::get(properties, name::TAGS).map_or(0, |tag| i64::from(java_hash(tag)))
+    properties.tags.map_or(0, |tag| i64::from(java_hash(tag)))
 }
 
 /// The delay level that a message carries, if it is above 0.
 pub fn delay_level(properties: &[u8]) -> Option<i32> {
-    let value = properties::get(properties, name::DELAY)?;
+    properties::get(properties, name::DELAY).and_then(level_of)
+}
+
+fn level_of(value: &[u8]) -> Option<i32> {
     let level: i32 = std::str::from_utf8(value).ok()?.parse().ok()?;
     (level > 0).then_some(level)
 }
@@ -54,12 +92,12 @@ pub fn delay_level(properties: &[u8]) -> Option<i32> {
 /// Hands out the hash of each key that a record is found by, in the order in which
 /// they are indexed: its unique key, then each of its `KEYS`. Rolled-back messages
 /// have none. (`IndexService.buildIndex`)
-pub fn index_keys(topic: &[u8], properties: &[u8], sys_flag: i32, mut each: impl FnMut(i32)) {
+pub fn index_keys(topic: &[u8], properties: &Acted<'_>, sys_flag: i32, mut each: impl FnMut(i32)) {
     if sys_flag & sys_flag::ROLLBACK == sys_flag::ROLLBACK {
         return;
     }
     let mut prefix = None;
-    for key in keys(properties) {
+    for key in properties.all_keys() {
         let prefix = *prefix.get_or_insert_with(|| java_hash_on(java_hash(topic), b"#"));
         each(positive(java_hash_on(prefix, key)));
     }
@@ -72,21 +110,7 @@ pub fn key_hash(topic: &[u8], key: &[u8]) -> i32 {
 
 /// Whether a message with these properties is found by `key`.
 pub fn has_key(properties: &[u8], key: &[u8]) -> bool {
-    keys(properties).any(|its| its == key)
-}
-
-fn keys(properties: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let (mut unique, mut keys) = (None, None);
-    for (name, value) in properties::iter(properties) {
-        if name == name::UNIQ_KEY.as_bytes() {
-            unique = Some(value);
-        } else if name == name::KEYS.as_bytes() {
-            keys = Some(value);
-        }
-    }
-    let words = keys.unwrap_or_default().split(|&byte| byte == b' ');
-    let words = words.filter(|word| !word.is_empty());
-    unique.into_iter().chain(words)
+    Acted::of(properties).all_keys().any(|its| its == key)
 }
 
 fn positive(hash: i32) -> i32 {
@@ -107,8 +131,9 @@ mod tests {
     #[test]
     fn a_delayed_message_is_filed_under_its_due_time() {
         let delays = DelayTable(vec![1000, 5000]);
-        let code =
-            |topic: &str, properties: &[u8]| tags_code(&delays, topic.as_bytes(), properties, 100);
+        let code = |topic: &str, properties: &[u8]| {
+            tags_code(&delays, topic.as_bytes(), &Acted::of(properties), 100)
+        };
         assert_eq!(code(SCHEDULE_TOPIC, b"DELAY\x012\x02TAGS\x01Aa\x02"), 5100);
         assert_eq!(code(SCHEDULE_TOPIC, b"DELAY\x0199\x02"), 5100);
         assert_eq!(code("T", b"DELAY\x012\x02TAGS\x01Aa\x02"), 2112);
@@ -117,7 +142,9 @@ mod tests {
 
     fn hashes(properties: &[u8], sys_flag: i32) -> Vec<i32> {
         let mut found = Vec::new();
-        index_keys(b"T", properties, sys_flag, |hash| found.push(hash));
+        index_keys(b"T", &Acted::of(properties), sys_flag, |hash| {
+            found.push(hash)
+        });
         found
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::POSITION_BITS;
 use super::consume_queue::{ENTRY_BYTES, Entry, Queue, Queues};
-use super::dispatch::{is_queued, tags_code};
+use super::dispatch::{Acted, is_queued, tags_code};
 use super::edge::Files;
 use super::queue_files::{self, Touched, WriteJob};
 use super::queue_scan::QUEUES_PER_TOPIC_MAX;
@@ -107,7 +107,7 @@ impl Scan<'_> {
             tags_code: tags_code(
                 &self.settings.delays,
                 record.topic(),
-                record.properties(),
+                &Acted::of(record.properties()),
                 record.store_timestamp(),
             ),
         });

@@ -11,7 +11,7 @@ use super::blocks::{BlockCache, CACHE_BLOCK_BYTES};
 use super::checkpoint::Vouched;
 use super::commit_log::{CommitLog, NoRoom};
 use super::consume_queue::{ENTRY_BYTES, Entry, Queue, QueueIndex, Queues};
-use super::dispatch::{DelayTable, is_queued, tags_code};
+use super::dispatch::{Acted, DelayTable, is_queued, tags_code};
 use super::fetch::Fetch;
 use super::idle::Cooling;
 use super::index::{IndexGeometry, PendingKeys};
@@ -303,15 +303,16 @@ impl ShardStore {
             });
             debug_assert_eq!(piece_at, at + len as u64);
             physical.push(stamp.physical_offset);
+            let acted = Acted::of(record.properties);
             if let Some(keys) = &mut self.pending_keys {
-                keys.push(record, &stamp);
+                keys.push(record, &acted, &stamp);
             }
             if queued {
                 let delays = &self.settings.delays;
                 queue.push(Entry {
                     physical: stamp.physical_offset,
                     size: len as i32,
-                    tags_code: tags_code(delays, record.topic, record.properties, now_ms),
+                    tags_code: tags_code(delays, record.topic, &acted, now_ms),
                 });
             }
             at += len as u64;

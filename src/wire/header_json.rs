@@ -9,14 +9,28 @@ pub(super) fn decode(
     bytes: &[u8],
     scratch: &mut Scratch,
 ) -> Result<(Fixed, Option<Span>), HeaderError> {
+    decode_with_opaque(bytes, scratch).map(|(fixed, remark, _)| (fixed, remark))
+}
+
+/// The header, and where the digits of the opaque stand in it.
+pub(super) fn decode_with_opaque(
+    bytes: &[u8],
+    scratch: &mut Scratch,
+) -> Result<(Fixed, Option<Span>, Option<Span>), HeaderError> {
     let mut reader = Reader { bytes, at: 0 };
     let mut fixed = Fixed::default();
     let mut remark = None;
+    let mut opaque = None;
     reader.object(scratch, |reader, scratch, key| {
         match reader.text(key, scratch) {
             b"code" => fixed.code = reader.integer()?,
             b"version" => fixed.version = reader.integer()?,
-            b"opaque" => fixed.opaque = reader.integer()?,
+            b"opaque" => {
+                let quoted = usize::from(reader.peek()? == b'"');
+                let start = reader.at + quoted;
+                fixed.opaque = reader.integer()?;
+                opaque = Some(Span::plain(start, reader.at - quoted));
+            }
             b"flag" => fixed.flag = reader.integer()?,
             b"language" => {
                 if let Some(span) = reader.scalar(scratch)? {
@@ -42,7 +56,7 @@ pub(super) fn decode(
     if reader.at != bytes.len() {
         return Err(reader.error("bytes after the object"));
     }
-    Ok((fixed, remark))
+    Ok((fixed, remark, opaque))
 }
 
 fn language_code(name: &[u8]) -> u8 {
@@ -53,14 +67,21 @@ fn language_code(name: &[u8]) -> u8 {
         .map_or(OTHER, |index| index as u8)
 }
 
-struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
+/// A place in a header.
+pub(super) struct Reader<'a> {
+    pub bytes: &'a [u8],
+    /// Bytes that have been read.
+    pub at: usize,
 }
 
 impl<'a> Reader<'a> {
     fn error(&self, what: &'static str) -> HeaderError {
         HeaderError { what, at: self.at }
+    }
+
+    /// What has not been read.
+    pub fn rest(&self) -> &'a [u8] {
+        &self.bytes[self.at..]
     }
 
     fn text<'s>(&self, span: Span, scratch: &'s Scratch) -> &'s [u8]
@@ -81,7 +102,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn peek(&mut self) -> Result<u8, HeaderError> {
+    /// The next byte that is not white space; not taken.
+    pub fn peek(&mut self) -> Result<u8, HeaderError> {
         self.white();
         self.bytes
             .get(self.at)
@@ -89,7 +111,8 @@ impl<'a> Reader<'a> {
             .ok_or_else(|| self.error("ends early"))
     }
 
-    fn expect(&mut self, byte: u8, what: &'static str) -> Result<(), HeaderError> {
+    /// Takes `byte`, with white space in front of it.
+    pub fn expect(&mut self, byte: u8, what: &'static str) -> Result<(), HeaderError> {
         if self.peek()? != byte {
             return Err(self.error(what));
         }
@@ -151,7 +174,7 @@ impl<'a> Reader<'a> {
             if matches!(name, b'"' | b'\\') {
                 return Ok(());
             }
-            let key = self.span(self.at + 2, self.at + 3);
+            let key = Span::plain(self.at + 2, self.at + 3);
             self.at += 5;
             let value = self.string(scratch)?;
             self.push_field(scratch, key, value)?;
@@ -174,21 +197,13 @@ impl<'a> Reader<'a> {
                 match word {
                     b"" => Err(self.error("expected a value")),
                     b"null" => Ok(None),
-                    b"true" | b"false" => Ok(Some(self.span(start, self.at))),
+                    b"true" | b"false" => Ok(Some(Span::plain(start, self.at))),
                     _ if word[0] == b'-' || word[0].is_ascii_digit() => {
-                        Ok(Some(self.span(start, self.at)))
+                        Ok(Some(Span::plain(start, self.at)))
                     }
                     _ => Err(self.error("expected a value")),
                 }
             }
-        }
-    }
-
-    fn span(&self, start: usize, end: usize) -> Span {
-        Span {
-            start: start as u32,
-            len: (end - start) as u32,
-            unescaped: false,
         }
     }
 
@@ -200,19 +215,25 @@ impl<'a> Reader<'a> {
         let start = self.at;
         let quoted = self.bytes.get(start) == Some(&b'"');
         self.at += usize::from(quoted);
-        let digits = self.at;
-        while matches!(self.bytes.get(self.at), Some(b) if b.is_ascii_digit() || *b == b'-') {
-            self.at += 1;
-        }
-        let value = super::header::parse_int("", &self.bytes[digits..self.at])
-            .map_err(|_| self.error("expected a 32-bit number"))?;
+        let value = self.digits()?;
         if quoted {
             self.expect(b'"', "expected a 32-bit number")?;
         }
         Ok(value)
     }
 
-    fn string(&mut self, scratch: &mut Scratch) -> Result<Span, HeaderError> {
+    /// The digits of a number, and its sign.
+    pub fn digits(&mut self) -> Result<i32, HeaderError> {
+        let start = self.at;
+        while matches!(self.bytes.get(self.at), Some(b) if b.is_ascii_digit() || *b == b'-') {
+            self.at += 1;
+        }
+        super::header::parse_int("", &self.bytes[start..self.at])
+            .map_err(|_| self.error("expected a 32-bit number"))
+    }
+
+    /// A string, from its opening quote on.
+    pub fn string(&mut self, scratch: &mut Scratch) -> Result<Span, HeaderError> {
         self.at += 1;
         let start = self.at;
         self.at = self.next_special(start)?;
@@ -220,7 +241,7 @@ impl<'a> Reader<'a> {
             return self.escaped_string(start, scratch);
         }
         self.at += 1;
-        Ok(self.span(start, self.at - 1))
+        Ok(Span::plain(start, self.at - 1))
     }
 
     /// Place of the next quote or backslash. Most strings are a few bytes long,
@@ -262,6 +283,13 @@ impl<'a> Reader<'a> {
                 .ok_or_else(|| self.error("string does not end"))?;
             self.at = special + 2;
             let byte = match escape {
+                // What stands between properties.
+                b'u' if self.rest().starts_with(b"000")
+                    && matches!(self.bytes.get(special + 5), Some(b'1' | b'2')) =>
+                {
+                    self.at = special + 6;
+                    self.bytes[special + 5] - b'0'
+                }
                 b'u' => {
                     let c = self.unicode_escape()?;
                     let utf8 = &mut [0; 4];

@@ -45,6 +45,19 @@ impl OffsetId {
     }
 }
 
+/// The 16 digits that end an offset id.
+pub fn hex_digits(physical_offset: i64) -> [u8; 16] {
+    let mut digits = [0; 16];
+    for (pair, byte) in digits
+        .chunks_exact_mut(2)
+        .zip(physical_offset.to_be_bytes())
+    {
+        pair[0] = HEX[usize::from(byte >> 4)];
+        pair[1] = HEX[usize::from(byte & 15)];
+    }
+    digits
+}
+
 /// The offset message id as a string; see [`OffsetId`].
 pub fn offset_id(host: SocketAddr, physical_offset: i64) -> String {
     let id = OffsetId::new(host, physical_offset);

@@ -20,3 +20,4 @@ pub mod send_header;
 
 mod header_binary;
 mod header_json;
+mod header_shape;

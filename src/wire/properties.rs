@@ -34,6 +34,22 @@ pub mod name {
 /// Walks over properties as (name, value). Entries without a separator, without
 /// a name or without a value are passed over, as in Java.
 pub fn iter(properties: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    entries(properties).map(|entry| (entry.name, entry.value))
+}
+
+/// One property, and how it is written.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// Its name.
+    pub name: &'a [u8],
+    /// Its value.
+    pub value: &'a [u8],
+    /// Both, without the end of the value.
+    pub written: &'a [u8],
+}
+
+/// The properties that [`iter`] walks over, as they are written.
+pub fn entries(properties: &[u8]) -> impl Iterator<Item = Entry<'_>> {
     let mut rest = properties;
     std::iter::from_fn(move || {
         while !rest.is_empty() {
@@ -45,7 +61,11 @@ pub fn iter(properties: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
             };
             let (name, value) = (&entry[..at], &entry[at + 1..]);
             if !name.is_empty() && !value.is_empty() {
-                return Some((name, value));
+                return Some(Entry {
+                    name,
+                    value,
+                    written: entry,
+                });
             }
         }
         None

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::super::dispatch::index_keys;
+use super::super::dispatch::{Acted, index_keys};
 use super::super::edge::Files;
 use super::super::segments::{Found, Segments};
 use super::file::BATCH_KEYS;
@@ -72,7 +72,7 @@ impl IndexFiles {
                         let mut skip = begun.map_or(0, |(_, keys)| keys);
                         let timestamp = record.store_timestamp();
                         let (topic, properties) = (record.topic(), record.properties());
-                        index_keys(topic, properties, record.sys_flag(), |hash| {
+                        index_keys(topic, &Acted::of(properties), record.sys_flag(), |hash| {
                             if skip > 0 {
                                 skip -= 1;
                                 return;

@@ -63,7 +63,7 @@ pub(super) use round::{IndexSlot, Work, plan, reuse, run_index};
 pub(super) use set::IndexFiles;
 
 use super::checkpoint::IndexVouched;
-use super::dispatch::index_keys;
+use super::dispatch::{Acted, index_keys};
 use crate::wire::message::{Parts, Stamp};
 
 /// Keys that gather before they are dropped, to be entered from the log: 24 MB, some
@@ -117,7 +117,7 @@ impl PendingKeys {
     }
 
     /// A record was appended.
-    pub fn push(&mut self, record: &Parts<'_>, stamp: &Stamp) {
+    pub fn push(&mut self, record: &Parts<'_>, acted: &Acted<'_>, stamp: &Stamp) {
         if self.lost {
             return;
         }
@@ -126,7 +126,7 @@ impl PendingKeys {
             self.keys = Vec::new();
             return;
         }
-        index_keys(record.topic, record.properties, record.sys_flag, |hash| {
+        index_keys(record.topic, acted, record.sys_flag, |hash| {
             self.keys.push(PendingKey {
                 hash,
                 physical: stamp.physical_offset,

@@ -1,0 +1,351 @@
+//! Headers like the ones before, read without taking them apart.
+//!
+//! One sender's requests of one kind differ in few places: the opaque, a queue, a time,
+//! the properties. A [`Shape`] is the text of one header with those places marked. A
+//! header that is the same text between them has the same meaning, as what stands in them
+//! is read by the rules of the general way. Any other header is read in the general way,
+//! and the shape learns from it.
+
+use super::header::{Fixed, HeaderError, Scratch, Span};
+use super::header_json::{self, Reader};
+
+/// Shapes that a shard keeps. Senders that share one push each other out.
+const SHAPES: usize = 256;
+
+/// Longest header that is kept as a shape, in bytes.
+const BYTES_MAX: usize = 2048;
+
+/// The shapes of many senders.
+#[derive(Debug, Default)]
+pub(super) struct Shapes {
+    shapes: Vec<Shape>,
+}
+
+impl Shapes {
+    /// The shape for headers of `sender` that begin like `bytes`: JSON headers of Java
+    /// and Go begin with their code.
+    fn place(&mut self, sender: usize, bytes: &[u8]) -> &mut Shape {
+        const KIND: usize = 12;
+        let kind = &bytes[..bytes.len().min(KIND)];
+        let kind = kind.iter().fold(0, |sum: usize, &byte| {
+            sum.wrapping_mul(31).wrapping_add(usize::from(byte))
+        });
+        if self.shapes.is_empty() {
+            self.shapes.resize_with(SHAPES, Shape::default);
+        }
+        let place = sender.wrapping_mul(7).wrapping_add(kind) % SHAPES;
+        &mut self.shapes[place]
+    }
+}
+
+/// Reads a JSON header of `sender`. The result is that of [`header_json::decode`].
+pub(super) fn decode(
+    bytes: &[u8],
+    sender: usize,
+    scratch: &mut Scratch,
+) -> Result<(Fixed, Option<Span>), HeaderError> {
+    let mut shapes = std::mem::take(&mut scratch.shapes);
+    let shape = shapes.place(sender, bytes);
+    let decoded = match shape.read(bytes, scratch) {
+        Some(fixed) => Ok((fixed, None)),
+        None => {
+            scratch.fields.clear();
+            scratch.unescaped.clear();
+            let decoded = header_json::decode_with_opaque(bytes, scratch);
+            match &decoded {
+                Ok((fixed, None, opaque)) => shape.learn(bytes, *fixed, *opaque, scratch),
+                _ => shape.forget(),
+            }
+            decoded.map(|(fixed, remark, _)| (fixed, remark))
+        }
+    };
+    scratch.shapes = shapes;
+    decoded
+}
+
+/// One header, and where the next may differ from it. Empty: nothing is known.
+#[derive(Debug, Default)]
+struct Shape {
+    bytes: Vec<u8>,
+    fixed: Fixed,
+    /// The digits of the opaque.
+    opaque: Span,
+    /// The opaque stands in front of all ext fields.
+    opaque_first: bool,
+    fields: Vec<Field>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Field {
+    name: Span,
+    /// The text between the quotes, as it is written.
+    value: Span,
+    varies: bool,
+}
+
+/// How far a header has been compared with a shape.
+struct Walk<'a> {
+    shape: &'a [u8],
+    /// Compared so far, of the shape.
+    done: usize,
+    reader: Reader<'a>,
+}
+
+impl Walk<'_> {
+    /// Takes what the shape has up to `to`, if the header has the same.
+    fn same(&mut self, to: usize) -> Option<()> {
+        let expected = self.shape.get(self.done..to)?;
+        let found = self.reader.rest().get(..expected.len())?;
+        if found != expected {
+            return None;
+        }
+        self.reader.at += expected.len();
+        self.done = to;
+        Some(())
+    }
+
+    fn opaque(&mut self, at: Span) -> Option<i32> {
+        self.same(at.start as usize)?;
+        self.done = at.end();
+        self.reader.digits().ok()
+    }
+
+    /// A place of the shape, in the header: right where all up to it has been compared.
+    fn moved(&self, span: Span) -> Span {
+        let start = span.start as usize + self.reader.at - self.done;
+        Span {
+            start: start as u32,
+            ..span
+        }
+    }
+}
+
+impl Shape {
+    fn forget(&mut self) {
+        self.bytes.clear();
+    }
+
+    /// Reads a header of this shape; `None` for any other.
+    fn read(&self, bytes: &[u8], scratch: &mut Scratch) -> Option<Fixed> {
+        if self.bytes.is_empty() {
+            return None;
+        }
+        let mut walk = Walk {
+            shape: &self.bytes,
+            done: 0,
+            reader: Reader { bytes, at: 0 },
+        };
+        let mut fixed = self.fixed;
+        if self.opaque_first {
+            fixed.opaque = walk.opaque(self.opaque)?;
+        }
+        for field in &self.fields {
+            let name = walk.moved(field.name);
+            let value = if field.varies {
+                walk.same(field.value.start as usize)?;
+                walk.done = field.value.end() + 1;
+                walk.reader.at -= 1;
+                walk.reader.string(scratch).ok()?
+            } else {
+                walk.moved(field.value)
+            };
+            scratch.fields.push((name, value));
+        }
+        if !self.opaque_first {
+            fixed.opaque = walk.opaque(self.opaque)?;
+        }
+        walk.same(self.bytes.len())?;
+        walk.reader.rest().is_empty().then_some(fixed)
+    }
+
+    /// Becomes the shape of a header that was read in the general way. Where it has the
+    /// fields of the shape so far, what differs is marked.
+    fn learn(&mut self, bytes: &[u8], fixed: Fixed, opaque: Option<Span>, scratch: &Scratch) {
+        let fields = opaque.and_then(|_| self.fields_of(bytes, scratch));
+        let (Some(opaque), Some(fields)) = (opaque, fields) else {
+            return self.forget();
+        };
+        let first = fields.first().map_or(usize::MAX, |f| f.name.start as usize);
+        let last = fields.last().map_or(0, |f| f.value.end());
+        self.opaque_first = opaque.end() <= first;
+        if bytes.len() > BYTES_MAX || !(self.opaque_first || opaque.start as usize >= last) {
+            return self.forget();
+        }
+        self.bytes.clear();
+        self.bytes.extend_from_slice(bytes);
+        (self.fixed, self.opaque, self.fields) = (fixed, opaque, fields);
+    }
+
+    /// The fields of a header, if all are in order and quoted, with names and, but for
+    /// those that vary, values without escapes.
+    fn fields_of(&self, bytes: &[u8], scratch: &Scratch) -> Option<Vec<Field>> {
+        let mut fields = Vec::with_capacity(scratch.fields.len());
+        let mut behind = 0;
+        for (at, &(name, value)) in scratch.fields.iter().enumerate() {
+            if name.unescaped || (name.start as usize) < behind {
+                return None;
+            }
+            let mut reader = Reader {
+                bytes,
+                at: name.end() + 1,
+            };
+            reader.expect(b':', "expected :").ok()?;
+            if reader.peek().ok()? != b'"' {
+                return None;
+            }
+            let start = reader.at + 1;
+            reader.string(&mut Scratch::default()).ok()?;
+            let raw = Span::plain(start, reader.at - 1);
+            let known = (self.fields.get(at)).filter(|_| !self.bytes.is_empty());
+            let varies = value.unescaped
+                || known.is_some_and(|known| {
+                    self.bytes.get(known.name.range()) == bytes.get(name.range())
+                        && (known.varies
+                            || self.bytes.get(known.value.range()) != bytes.get(raw.range()))
+                });
+            behind = reader.at;
+            fields.push(Field {
+                name,
+                value: raw,
+                varies,
+            });
+        }
+        Some(fields)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame::{self, Frame, Serialize, Split};
+    use super::super::header::{Header, encode};
+    use super::*;
+    use proptest::prelude::*;
+
+    type Read = Result<(Fixed, Option<Vec<u8>>, Vec<(Vec<u8>, Vec<u8>)>), HeaderError>;
+
+    fn owned(header: Result<Header<'_>, HeaderError>) -> Read {
+        let header = header?;
+        let fields = header.fields().map(|(k, v)| (k.to_vec(), v.to_vec()));
+        let remark = header.remark().map(<[u8]>::to_vec);
+        Ok((header.fixed, remark, fields.collect()))
+    }
+
+    /// Reads headers of one sender, each in both ways.
+    fn check<T: AsRef<[u8]>>(headers: &[T]) {
+        let mut scratch = Scratch::default();
+        for header in headers {
+            let header = header.as_ref();
+            let frame = Frame {
+                serialize: Serialize::Json,
+                header,
+                body: &[],
+            };
+            let plain = owned(Header::decode(&frame, &mut Scratch::default()));
+            let shaped = owned(Header::decode_from(&frame, 5, &mut scratch));
+            assert_eq!(shaped, plain, "{}", String::from_utf8_lossy(header));
+        }
+    }
+
+    fn hits(headers: &[String]) -> usize {
+        let mut scratch = Scratch::default();
+        let mut shape = Shape::default();
+        let mut hits = 0;
+        for header in headers {
+            let bytes = header.as_bytes();
+            (scratch.fields, scratch.unescaped) = Default::default();
+            if shape.read(bytes, &mut scratch).is_some() {
+                hits += 1;
+                continue;
+            }
+            (scratch.fields, scratch.unescaped) = Default::default();
+            let (fixed, _, opaque) = header_json::decode_with_opaque(bytes, &mut scratch).unwrap();
+            shape.learn(bytes, fixed, opaque, &scratch);
+        }
+        hits
+    }
+
+    fn send(opaque: i32, queue: i32, properties: &str) -> String {
+        format!(
+            r#"{{"code":310,"extFields":{{"a":"group","b":"topic","e":"{queue}","i":"{properties}"}},"flag":0,"language":"JAVA","opaque":{opaque},"serializeTypeCurrentRPC":"JSON","version":477}}"#
+        )
+    }
+
+    #[test]
+    fn the_third_of_a_kind_is_recognised_and_all_that_follow() {
+        let headers: Vec<String> = (0..100)
+            .map(|n| send(n * 97 - 50, n % 8, &format!("U\\u0001{n}\\u0002é")))
+            .collect();
+        assert!(hits(&headers) >= 97, "{}", hits(&headers));
+        check(&headers);
+        let other_order: Vec<String> = (0..20)
+            .map(|n| format!(r#" {{ "opaque" : "{n}" , "extFields":{{ "k" : "{n}"}},"code":1}} "#))
+            .collect();
+        assert!(hits(&other_order) >= 18);
+        check(&other_order);
+    }
+
+    #[test]
+    fn what_only_looks_alike_is_read_for_itself() {
+        let one = send(1, 2, "x");
+        let headers = [
+            one.clone(),
+            one.replace("310", "311"),
+            one.replace("\"flag\":0", "\"flag\":2"),
+            one.replace(r#""b":"topic""#, r#""b":null"#),
+            one.replace(r#""e":"2""#, r#""e":2"#),
+            one.replace(r#""opaque":1"#, r#""opaque":1x"#),
+            one.replace(r#""opaque":1"#, r#""opaque":"1""#),
+            one.replace(r#""opaque":1"#, r#""opaque":99999999999"#),
+            one.replace(r#""opaque":1"#, r#""opaque":null"#),
+            one.replace(r#""opaque":1"#, r#""opaque":1,"remark":"r""#),
+            one.replace("\"x\"", "\"x"),
+            one.replace("\"x\"", "\"\\q\""),
+            one.replace("\"x\"", "\"\\\"\",\"z\":\"\\\\\""),
+            one[..one.len() - 1].to_owned(),
+            format!("{one}}}"),
+            format!("{one} "),
+        ];
+        for header in &headers {
+            check(&[&one, &send(3, 4, "y"), header, header, &one, header]);
+        }
+        check(&headers);
+        check(&[
+            r#"{"extFields":{"a":"1"},"opaque":5,"extFields":{"a":"2"}}"#,
+            r#"{"extFields":{"a":"3"},"opaque":6,"extFields":{"a":"4"}}"#,
+            r#"{"opaque":5,"opaque":7,"extFields":{"a":"2","a":"3"}}"#,
+            r#"{"opaque":5,"opaque":8,"extFields":{"a":"9","a":"3"}}"#,
+            r#"{"opaque":6,"opaque":8,"extFields":{"a":"9","a":"3"}}"#,
+            r#"{}"#,
+            r#"{}"#,
+        ]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_header_means_the_same_whatever_came_before(
+            headers in prop::collection::vec((
+                prop_oneof![Just(310), Just(11)], 0i32..3, any::<i32>(),
+                prop::collection::vec((
+                    prop_oneof![Just("a"), Just("b"), Just("\""), Just("é")],
+                    prop_oneof![Just("1"), Just(""), Just("\u{1}\u{2}"), Just("\\\""), Just("日本"), Just("x")],
+                ), 0..5),
+                prop::option::of((any::<prop::sample::Index>(), any::<u8>())),
+            ), 1..12),
+        ) {
+            let texts: Vec<Vec<u8>> = headers.iter().map(|(code, flag, opaque, fields, fault)| {
+                let fixed = Fixed { code: *code, flag: *flag, opaque: *opaque, ..Fixed::default() };
+                let mut out = Vec::new();
+                encode(&mut out, Serialize::Json, &fixed, None,
+                    |w| for (key, value) in fields { w.str(key, value) }, 0);
+                let Ok(Split::Frame(frame, _)) = frame::split(&out) else { panic!("no frame") };
+                let mut text = frame.header.to_vec();
+                if let Some((at, byte)) = fault {
+                    let at = at.index(text.len());
+                    text[at] = *byte;
+                }
+                text
+            }).collect();
+            check(&texts);
+        }
+    }
+}
