@@ -18,6 +18,9 @@ pub struct Report {
     pub runs: Vec<Run>,
     /// Of `compare`: the cells, each over all its rounds.
     pub cells: Vec<Cell>,
+    /// What a reader must know to judge the figures, e.g. of a heap that had to be smaller.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// The machine.
@@ -109,7 +112,8 @@ pub struct Second {
 }
 
 /// All acknowledged messages, read back.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Verified {
     /// Read, once each, in order, with their content.
     pub good: u64,
@@ -117,10 +121,36 @@ pub struct Verified {
     pub missing: u64,
     /// There more than once.
     pub doubled: u64,
-    /// Behind a later one of the same queue.
+    /// Behind one of the same producer and queue that was sent after its acknowledgement.
     pub misplaced: u64,
     /// With another content than was sent.
     pub wrong: u64,
+    /// Queues in which messages are not at the queue offsets that were answered.
+    pub misnumbered: u64,
+    /// Behind one of the same producer and queue that was sent later, while both waited for
+    /// their answers. No fault: brokers with several threads do so.
+    pub overtaken: u64,
+    /// There, although never acknowledged. No fault: the answer was lost.
+    pub unacknowledged: u64,
+}
+
+impl Verified {
+    /// Whether nothing is wrong.
+    pub fn is_good(&self) -> bool {
+        self.missing + self.doubled + self.misplaced + self.wrong + self.misnumbered == 0
+    }
+
+    /// Adds what another group of consumers found.
+    pub fn add(&mut self, other: &Verified) {
+        self.good += other.good;
+        self.missing += other.missing;
+        self.doubled += other.doubled;
+        self.misplaced += other.misplaced;
+        self.wrong += other.wrong;
+        self.misnumbered += other.misnumbered;
+        self.overtaken += other.overtaken;
+        self.unacknowledged += other.unacknowledged;
+    }
 }
 
 /// What a process used in the measured part.
@@ -185,4 +215,8 @@ pub struct Figure {
     pub spread: (f64, f64),
     /// The factor that is asked for, if any.
     pub bar: Option<f64>,
+    /// What is asked of RingMQ's own value, if anything: at least this where more is better, at
+    /// most this otherwise.
+    #[serde(default)]
+    pub limit: Option<f64>,
 }

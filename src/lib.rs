@@ -36,12 +36,14 @@
 //! | [`nameserver`] | topic routes, as brokers tell them |
 //! | [`shard`] | the loop: executors, connections, lanes |
 //! | [`store`] | one shard's files |
-//! | [`probe`] | what the machine must have |
+//! | [`probe`] | what the machine must have, and what its disks do |
+//! | [`large_alloc`] | an allocator that counts what is large |
 //! | [`config`] | settings under RocketMQ's names, and every bound |
 //! | [`wire`] | bytes to values and back, pure |
 
 pub mod broker;
 pub mod config;
+pub mod large_alloc;
 mod local_event;
 pub mod nameserver;
 pub mod probe;

@@ -16,6 +16,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use tracing_subscriber::EnvFilter;
 
+#[global_allocator]
+static ALLOCATOR: ringmq::large_alloc::CountLarge = ringmq::large_alloc::CountLarge;
+
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
     match cli.command.into_job() {
         Job::Run(role, run) => serve(role, &run),
         Job::Store(command) => work_on_store(&command),
+        Job::Tune(command) => finish(command.run().map(|()| true)),
         Job::Bench(command) => {
             log_to_stderr("warn", LogFormat::Text);
             finish(command.run())

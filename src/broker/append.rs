@@ -2,7 +2,7 @@
 
 use super::message::{AppendJob, Message, ReplyTo, Sent};
 use super::reply::{SendReply, write_send_reply};
-use super::{BrokerShard, count, now_ms};
+use super::{BrokerShard, count};
 use crate::shard::LaneKind;
 use crate::store::{Appended, NewRecord, NoRoom};
 use crate::wire::batch;
@@ -136,7 +136,7 @@ impl BrokerShard {
         }
         let appended = self.store.with(|store| {
             let queue = store.make_queue(&job.topic, job.queue_id);
-            store.append(queue, records, now_ms() as i64, physical)
+            store.append(queue, records, self.turn_ms() as i64, physical)
         });
         if &*job.topic == SCHEDULE_TOPIC {
             self.delay.arrived();

@@ -289,6 +289,7 @@ impl BrokerShard {
     }
 
     async fn store_info(&self) -> StoreInfo {
+        let (long_turns, large_allocations) = self.shard.turn_figures();
         let (mut info, earliest) = self.store.with(|store| {
             let log = store.log();
             let figures = store.figures();
@@ -304,6 +305,8 @@ impl BrokerShard {
                 pulls_found: self.counters.pulls_found.get(),
                 pulls_missed: self.counters.pulls_missed.get(),
                 forwarded: self.counters.forwarded.get(),
+                long_turns,
+                large_allocations,
                 purged_total: self.retention.purges.borrow().total(),
                 purged: self.retention.purges.borrow().by_group(),
             };

@@ -11,6 +11,7 @@
 //! The memory is the machine's, or the smallest limit of the cgroups that the process
 //! is in. Disk space is that of the file system of the store, as it tells of it.
 
+use super::flush_choice::FlushChoice;
 use crate::config::{FlushDiskType, Settings};
 use crate::store::{AckLevel, DelayTable, IndexGeometry, StoreSettings};
 
@@ -19,9 +20,6 @@ const CACHE_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 /// Fewest: 32 blocks, so that the largest message fits.
 const CACHE_BYTES_MIN: u64 = 8 * 1024 * 1024;
-
-/// Largest write to the log, in bytes.
-const FLUSH_BYTES_MAX: usize = 1024 * 1024;
 
 /// Part of the memory that all shards together cache blocks in.
 const CACHE_PART: u64 = 16;
@@ -40,7 +38,7 @@ pub(super) fn store_settings(
     memory_bytes: u64,
     shards: u16,
     after_crash: bool,
-    flush_after_write: bool,
+    flush: FlushChoice,
 ) -> StoreSettings {
     StoreSettings {
         segment_bytes: settings.mapped_file_size_commit_log,
@@ -51,8 +49,8 @@ pub(super) fn store_settings(
             FlushDiskType::Async => AckLevel::Written,
             FlushDiskType::Sync => AckLevel::Durable,
         },
-        flush_after_write,
-        flush_bytes_max: FLUSH_BYTES_MAX,
+        flush_after_write: flush.after_write,
+        flush_bytes_max: flush.write_bytes_max,
         rebuild_queues: false,
         flush_interval_ms: settings.flush_interval_commit_log_ms,
         after_crash,

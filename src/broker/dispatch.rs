@@ -5,7 +5,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::message::{Ask, Message, QueueJob, ReplyTo};
-use super::{BrokerShard, DEFERRED_MAX};
+use super::{BrokerShard, DEFERRED_MAX, now_ms};
 use crate::shard::{ConnId, Flow, LaneKind, LocalEvent, Service, ShardId, spawn};
 use crate::wire::codes::{request, response};
 use crate::wire::command::{Request, Response};
@@ -22,6 +22,9 @@ impl Service for BrokerShard {
     type Message = Message;
 
     fn frame(&self, conn: ConnId, frame: &Frame<'_>) -> Flow {
+        if self.turn_ms.get() == 0 {
+            self.turn_ms.set(now_ms());
+        }
         let mut scratch = self.scratch.borrow_mut();
         self.handle(conn, frame, &mut scratch)
     }
@@ -78,6 +81,7 @@ impl Service for BrokerShard {
     }
 
     fn turn_end(&self) {
+        self.turn_ms.set(0);
         self.wake_arrivals();
     }
 

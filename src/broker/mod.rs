@@ -20,6 +20,7 @@ mod control_requests;
 mod delay;
 mod disk;
 mod dispatch;
+mod flush_choice;
 mod long_poll;
 mod members;
 pub mod message;
@@ -101,6 +102,8 @@ pub struct BrokerShard {
     properties: RefCell<Vec<u8>>,
     physical: RefCell<Vec<i64>>,
     delay: delay::DelayQueues,
+    /// The time in ms since 1970 at the begin of a connection's turn; 0 between turns.
+    turn_ms: Cell<u64>,
     /// Queues with something new, a buffer that is used again.
     arrivals: RefCell<Vec<crate::store::QueueIndex>>,
     /// Tasks that read what is not in memory.
@@ -209,6 +212,15 @@ impl BrokerShard {
         self.forwarded.set(before - 1);
         if before == FORWARDED_MAX {
             self.room.notify();
+        }
+    }
+
+    /// The time, ms since 1970; of a connection's turn, the time at which it began: a look
+    /// at the clock is not free.
+    fn turn_ms(&self) -> u64 {
+        match self.turn_ms.get() {
+            0 => now_ms(),
+            began => began,
         }
     }
 

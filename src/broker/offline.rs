@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::budgets::store_settings;
+use super::flush_choice::FlushChoice;
 use crate::config::Settings;
 use crate::probe::memory_bytes;
 use crate::shard::{allowed_cpus, spawn_executor};
@@ -92,7 +93,13 @@ pub fn check(settings: &Settings) -> Result<StoreCheck, OfflineError> {
         let shard = ShardId(log);
         let broker = store.brokers.get(shard.index()).unwrap_or(&store.layout);
         let after_crash = crashed(broker);
-        let settings = store_settings(settings, memory_bytes(), store.logs, after_crash, false);
+        let settings = store_settings(
+            settings,
+            memory_bytes(),
+            store.logs,
+            after_crash,
+            FlushChoice::DEFAULT,
+        );
         check_log(&store.layout.shard_dir(shard), shard, &settings)
             .map_err(|error| error.to_string())
     };
@@ -158,7 +165,7 @@ fn repair_log(
     shard: ShardId,
     cut: bool,
 ) -> Result<LogRepair, OfflineError> {
-    let mut store = store_settings(settings, memory_bytes(), 1, true, false);
+    let mut store = store_settings(settings, memory_bytes(), 1, true, FlushChoice::DEFAULT);
     store.rebuild_queues = true;
     adopt_tail(dir, shard, &store).map_err(failed)?;
     let mut cut_at = None;

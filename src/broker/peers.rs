@@ -78,6 +78,10 @@ pub struct StoreInfo {
     pub pulls_missed: u64,
     /// Requests of clients that went to another shard.
     pub forwarded: u64,
+    /// Turns of the shard that took longer than 10 ms.
+    pub long_turns: u64,
+    /// Allocations above 128 KiB in turns of the shard.
+    pub large_allocations: u64,
     /// Messages deleted before a group had read them, of all groups.
     pub purged_total: u64,
     /// The same by group and topic, those that are counted by themselves.

@@ -116,7 +116,7 @@ pub(super) async fn run_shard(
             process.memory_bytes,
             process.shards,
             common.crashed,
-            process.flush_after_write,
+            process.flush,
         ),
     );
     let store = match opened_as {
@@ -262,6 +262,7 @@ fn build(
         properties: Default::default(),
         physical: Default::default(),
         delay: DelayQueues::new(go.delays),
+        turn_ms: Default::default(),
         arrivals: Default::default(),
         cold: 0.into(),
         forwarded: 0.into(),

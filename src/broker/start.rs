@@ -13,6 +13,7 @@ use super::control::Control;
 use super::control::offsets::OffsetSnapshot;
 use super::control_requests::control_settings;
 use super::disk::DiskGauge;
+use super::flush_choice::{FlushChoice, choose};
 use super::members::{Member, members, owners};
 use super::message::Message;
 use super::now_ms;
@@ -20,8 +21,8 @@ use super::persistence::{DELAYS, GROUPS, OFFSETS, TOPICS, load};
 use super::placement::Placement;
 use super::serve_shard::{Common, ControlParts, Go, Opened, run_shard};
 use super::siblings::{Siblings, siblings};
-use crate::config::{Addresses, FlushDiskType, Settings};
-use crate::probe::{flush_cost, memory_bytes};
+use crate::config::{Addresses, Settings};
+use crate::probe::memory_bytes;
 use crate::shard::{ShardId, allowed_cpus, mesh, spawn_executor};
 use crate::store::{LogOwners, StoreLayout, StoreLock};
 use crate::wire::body::offset::DelayOffsets;
@@ -41,7 +42,7 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-fn refused(error: impl fmt::Display) -> StartError {
+pub(super) fn refused(error: impl fmt::Display) -> StartError {
     StartError(error.to_string())
 }
 
@@ -104,7 +105,7 @@ pub(super) struct Process {
     pub open: Arc<AtomicUsize>,
     pub disk: Arc<DiskGauge>,
     pub memory_bytes: u64,
-    pub flush_after_write: bool,
+    pub flush: FlushChoice,
     /// Shards of all brokers.
     pub shards: u16,
     cpus: Vec<usize>,
@@ -152,7 +153,7 @@ pub fn start(
         open: Arc::default(),
         disk: DiskGauge::watch(layout.root(), shards).map_err(StartError)?,
         memory_bytes: memory_bytes(),
-        flush_after_write: prefers_flush(settings)?,
+        flush: choose(settings)?,
         shards,
         cpus: allowed_cpus().map_err(refused)?,
     });
@@ -192,26 +193,6 @@ fn claim(layout: &StoreLayout, logs: u16, wanted: LogOwners) -> Result<(), Start
         mode(made_for),
         mode(wanted),
     )))
-}
-
-/// Whether the device keeps a write sooner by a flush of its own than by a write
-/// through; measured where messages wait for it.
-fn prefers_flush(settings: &Settings) -> Result<bool, StartError> {
-    if settings.flush_disk_type != FlushDiskType::Sync {
-        return Ok(false);
-    }
-    let cost = flush_cost(&settings.store_path_root_dir).map_err(refused)?;
-    tracing::info!(
-        write_through_us = cost.write_through.as_micros() as u64,
-        write_and_flush_us = cost.write_and_flush.as_micros() as u64,
-        chosen = if cost.prefers_flush() {
-            "fdatasync"
-        } else {
-            "O_DSYNC"
-        },
-        "SYNC_FLUSH: time until the device keeps a write of 4 KiB"
-    );
-    Ok(cost.prefers_flush())
 }
 
 /// What a broker reads from its `config/`.

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod store;
+mod tune;
 
 use crate::bench::BenchCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -10,6 +11,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 pub use store::StoreCommand;
+pub use tune::TuneCommand;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -23,7 +25,9 @@ Examples:
   ringmq server --set flushDiskType=SYNC_FLUSH --set autoCreateTopicEnable=false
       Acknowledged messages survive a power loss; topics are made by hand.
   ringmq store check ./ringmq-data
-      Reads a whole store, while no broker uses it, and says what is wrong with it.";
+      Reads a whole store, while no broker uses it, and says what is wrong with it.
+  ringmq tune io ./ringmq-data
+      Measures the store's device, for the next start with flushDiskType=SYNC_FLUSH.";
 
 const SETTINGS: &str = "\
 Settings are those of RocketMQ's broker.conf and namesrv.properties, in the file of -c and with
@@ -64,6 +68,9 @@ pub enum Command {
     /// Checks or repairs a store while no broker uses it.
     #[command(subcommand)]
     Store(StoreCommand),
+    /// Measures what the machine does, for RingMQ to make the best of it.
+    #[command(subcommand)]
+    Tune(TuneCommand),
     /// Loads a broker, RingMQ or Apache RocketMQ, and measures it.
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -75,6 +82,8 @@ pub enum Job {
     Run(Role, Run),
     /// Work on a store.
     Store(StoreCommand),
+    /// A measurement of the machine.
+    Tune(TuneCommand),
     /// A measurement.
     Bench(BenchCommand),
 }
@@ -139,6 +148,7 @@ impl Command {
             Command::Broker(run) => Job::Run(Role::Broker, run),
             Command::Nameserver(run) => Job::Run(Role::Nameserver, run),
             Command::Store(command) => Job::Store(command),
+            Command::Tune(command) => Job::Tune(command),
             Command::Bench(command) => Job::Bench(command),
         }
     }

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use memmap2::MmapMut;
 
+use super::io::reserve;
+
 /// Bytes of one write: what a small message costs.
 const WRITE_BYTES: usize = 4096;
 
@@ -59,7 +61,8 @@ fn measure(path: &Path, direct: bool) -> io::Result<FlushCost> {
             .truncate(true)
             .custom_flags(flags | direct)
             .open(path)?;
-        file.set_len(WRITES * WRITE_BYTES as u64)?;
+        // As the blocks of a new segment are.
+        reserve(&file, WRITES * WRITE_BYTES as u64)?;
         file.sync_all()?;
         let mut times = Vec::new();
         for n in 0..WRITES {

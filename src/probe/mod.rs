@@ -4,22 +4,25 @@
 //! panic or the bare error number that a ring gives halfway through the start. Runs on the main
 //! thread, once.
 
+mod device;
 mod flush;
+pub mod io;
 mod machine;
 mod memory;
+pub mod profile;
 mod ring;
 mod store;
 
+pub use device::DeviceIdentity;
 pub use flush::{FlushCost, flush_cost};
-
 pub use machine::Kernel;
 pub use memory::memory_bytes;
 pub use ring::{KERNEL_MIN, RingError};
 pub use store::{DirectIo, direct_io};
 
 use crate::config::limits::{BLOCK_BYTES, FILES_BESIDE_CONNECTIONS, IO_MEMORY_BYTES};
+use std::fmt;
 use std::path::{Path, PathBuf};
-use std::{fmt, io};
 
 /// Smallest limit of locked memory with which an executor starts, in bytes
 /// (`Reactor::new` of glommio, whatever the capabilities of the process).
@@ -72,7 +75,7 @@ pub enum Missing {
         /// What was tried there.
         doing: &'static str,
         /// Why it failed.
-        error: io::Error,
+        error: std::io::Error,
     },
 }
 

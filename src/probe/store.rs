@@ -117,17 +117,45 @@ fn told_alignment(file: &File) -> Option<u32> {
     (bytes > 0).then_some(bytes)
 }
 
-/// The name of the file system that a folder is on, if it is one of the usual ones.
-fn file_system(folder: &Path) -> Option<&'static str> {
+/// What `statfs` says that the file system of a folder is, and the number that it is told from
+/// others by.
+///
+/// # Errors
+/// Those of the system call.
+pub(super) fn file_system_magic(folder: &Path) -> io::Result<(u32, u64)> {
+    let found = statfs(folder)?;
+    // SAFETY: the structure is two numbers, which libc keeps private.
+    let id: [u32; 2] = unsafe { std::mem::transmute(found.f_fsid) };
+    Ok((
+        found.f_type as u32,
+        u64::from(id[1]) << 32 | u64::from(id[0]),
+    ))
+}
+
+/// Bytes of a folder's file system that this user may still take.
+///
+/// # Errors
+/// Those of the system call.
+pub(super) fn free_bytes(folder: &Path) -> io::Result<u64> {
+    let found = statfs(folder)?;
+    Ok(found.f_bavail.saturating_mul(found.f_bsize as u64))
+}
+
+fn statfs(folder: &Path) -> io::Result<libc::statfs> {
     use std::os::unix::ffi::OsStrExt;
-    let path = CString::new(folder.as_os_str().as_bytes()).ok()?;
+    let path = CString::new(folder.as_os_str().as_bytes())?;
     // SAFETY: the structure is plain numbers, for which zero is a value.
     let mut found: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: `path` ends in zero, and `found` is a valid place for the result.
-    if unsafe { libc::statfs(path.as_ptr(), &mut found) } != 0 {
-        return None;
+    match unsafe { libc::statfs(path.as_ptr(), &mut found) } {
+        0 => Ok(found),
+        _ => Err(io::Error::last_os_error()),
     }
-    Some(match found.f_type as u32 {
+}
+
+/// The name of the file system that a folder is on, if it is one of the usual ones.
+fn file_system(folder: &Path) -> Option<&'static str> {
+    Some(match statfs(folder).ok()?.f_type as u32 {
         0x0102_1994 => "tmpfs",
         0x8584_58f6 => "ramfs",
         0x794c_7630 => "overlayfs",

@@ -7,12 +7,12 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use flume::{Receiver, Sender};
 
 use super::executor::spawn;
-use super::{LocalEvent, Service, Shard, ShardId};
+use super::{LocalEvent, Service, Shard, ShardId, Turn};
 
 /// Batches that a lane holds. A full lane makes its outbox wait; nothing is dropped.
 const LANE_BATCHES: usize = 1024;
@@ -144,12 +144,12 @@ async fn hand_over<S: Service>(
     from: ShardId,
     batch: Vec<S::Message>,
 ) {
-    let mut began = Instant::now();
+    let mut turn = Turn::begin();
     for (n, message) in batch.into_iter().enumerate() {
-        if n % MESSAGES_PER_LOOK == MESSAGES_PER_LOOK - 1 && began.elapsed() > TURN_PART {
+        if n % MESSAGES_PER_LOOK == MESSAGES_PER_LOOK - 1 && turn.began.elapsed() > TURN_PART {
             service.turn_end();
             glommio::yield_if_needed().await;
-            began = Instant::now();
+            turn = Turn::begin();
         }
         let mut pending = Some(message);
         while let Some(message) = pending.take() {
@@ -157,10 +157,10 @@ async fn hand_over<S: Service>(
             if pending.is_some() {
                 service.turn_end();
                 service.room().wait().await;
-                began = Instant::now();
+                turn = Turn::begin();
             }
         }
     }
     service.turn_end();
-    shard.end_turn(began, "messages of another shard");
+    shard.end_turn(turn, "messages of another shard");
 }

@@ -31,6 +31,7 @@ pub use listener::{bind, bind_alone, serve};
 pub use out::OutQueue;
 pub use remote::{Remote, RemoteError};
 
+use crate::large_alloc;
 use crate::wire::frame::Frame;
 use conn::Conns;
 use lane::Outbox;
@@ -79,6 +80,24 @@ pub trait Service: 'static {
     fn room(&self) -> &LocalEvent;
 }
 
+/// One uninterrupted piece of work of a shard.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    began: std::time::Instant,
+    /// Of the thread, until then.
+    large_allocations: u64,
+}
+
+impl Turn {
+    /// Begins now.
+    pub fn begin() -> Turn {
+        Turn {
+            began: std::time::Instant::now(),
+            large_allocations: large_alloc::on_this_thread(),
+        }
+    }
+}
+
 /// One shard's loop: what a service works with. Lives on its shard's thread.
 pub struct Shard<M> {
     id: ShardId,
@@ -96,6 +115,7 @@ pub struct Shard<M> {
     /// Connections of the whole process.
     open: Arc<AtomicUsize>,
     long_turns: Cell<u64>,
+    large_allocations: Cell<u64>,
     long_turn_told: Cell<Option<std::time::Instant>>,
     bad_frames: Cell<u64>,
     stopping: Cell<bool>,
@@ -125,6 +145,7 @@ impl<M: Send + 'static> Shard<M> {
             limits,
             open,
             long_turns: Cell::new(0),
+            large_allocations: Cell::new(0),
             long_turn_told: Cell::new(None),
             bad_frames: Cell::new(0),
             stopping: Cell::new(false),
@@ -240,9 +261,19 @@ impl<M: Send + 'static> Shard<M> {
         self.stopping.set(true);
     }
 
-    /// Counts a turn that began at `began` if it was long, with its cause.
-    pub fn end_turn(&self, began: std::time::Instant, cause: &str) {
-        let took = began.elapsed();
+    /// Turns longer than 10 ms, and allocations above 128 KiB in turns, since the start.
+    pub fn turn_figures(&self) -> (u64, u64) {
+        (self.long_turns.get(), self.large_allocations.get())
+    }
+
+    /// Counts a turn if it was long, with its cause, and what it allocated.
+    pub fn end_turn(&self, turn: Turn, cause: &str) {
+        let large = large_alloc::on_this_thread() - turn.large_allocations;
+        if large > 0 {
+            let before = self.large_allocations.get();
+            self.large_allocations.set(before + large);
+        }
+        let took = turn.began.elapsed();
         if took > TURN_MAX {
             let total = self.long_turns.get() + 1;
             self.long_turns.set(total);

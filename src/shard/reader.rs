@@ -5,13 +5,13 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_lite::AsyncRead;
 use glommio::net::TcpStream;
 
 use super::executor::sleep;
-use super::{ConnId, Flow, Service, Shard};
+use super::{ConnId, Flow, Service, Shard, Turn};
 use crate::wire::frame::{self, Split};
 
 /// Bytes read at once. One buffer serves all connections of a shard: what is not
@@ -152,7 +152,8 @@ impl<S: Service> Reader<S> {
     /// Hands over what is left of earlier reads and the frames in the first `read`
     /// bytes of the buffer, then writes the answers. What is left goes to `partial`.
     fn turn(&self, id: ConnId, partial: &mut Partial<'_>, read: usize) -> Stop {
-        let began = Instant::now();
+        let this = Turn::begin();
+        let began = this.began;
         if let Some(conn) = self.shard.conns.borrow_mut().get_mut(id) {
             conn.in_turn = true;
             conn.last_active = began;
@@ -204,7 +205,7 @@ impl<S: Service> Reader<S> {
         if write {
             self.shard.flush(id);
         }
-        self.shard.end_turn(began, "frames of a connection");
+        self.shard.end_turn(this, "frames of a connection");
         stop
     }
 

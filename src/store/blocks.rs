@@ -5,6 +5,8 @@
 //! read once is not kept for long: the cache is small and forgets the block
 //! that was not used for the longest time.
 
+use std::ops::Range;
+
 use foldhash::{HashMap, HashMapExt};
 
 use bytes::Bytes;
@@ -37,7 +39,7 @@ impl BlockCache {
         }
     }
 
-    /// The `len` bytes at `position`, handed out in slices in order.
+    /// The `len` bytes at `position`, handed out in order: blocks, and what of them.
     ///
     /// # Errors
     /// The position of the first block that is missing or too short.
@@ -45,7 +47,7 @@ impl BlockCache {
         &mut self,
         position: u64,
         len: usize,
-        mut out: impl FnMut(Bytes),
+        mut out: impl FnMut(&Bytes, Range<usize>),
     ) -> Result<(), u64> {
         let (mut at, end) = (position, position + len as u64);
         // Nothing is handed out before all of it is known to be there.
@@ -64,9 +66,8 @@ impl BlockCache {
             self.clock += 1;
             if let Some(cached) = self.blocks.get_mut(&start) {
                 cached.used = self.clock;
-                out(cached
-                    .bytes
-                    .slice((at - start) as usize..(stop - start) as usize));
+                let range = (at - start) as usize..(stop - start) as usize;
+                out(&cached.bytes, range);
             }
             at = stop;
         }
@@ -111,14 +112,26 @@ mod tests {
         let mut cache = BlockCache::new(0, 1 << 30);
         let block = CACHE_BLOCK_BYTES;
         let mut out = Vec::new();
-        assert_eq!(cache.slices(block - 10, 20, |b| out.push(b)), Err(0));
+        assert_eq!(
+            cache.slices(block - 10, 20, |b, range| out.push(b.slice(range))),
+            Err(0)
+        );
         cache.insert(0, vec![1; block as usize].into());
-        assert_eq!(cache.slices(block - 10, 20, |b| out.push(b)), Err(block));
+        assert_eq!(
+            cache.slices(block - 10, 20, |b, range| out.push(b.slice(range))),
+            Err(block)
+        );
         cache.insert(block, vec![2; 9].into());
-        assert_eq!(cache.slices(block - 10, 20, |b| out.push(b)), Err(block));
+        assert_eq!(
+            cache.slices(block - 10, 20, |b, range| out.push(b.slice(range))),
+            Err(block)
+        );
         assert!(out.is_empty());
         cache.insert(block, vec![2; 10].into());
-        assert_eq!(cache.slices(block - 10, 20, |b| out.push(b)), Ok(()));
+        assert_eq!(
+            cache.slices(block - 10, 20, |b, range| out.push(b.slice(range))),
+            Ok(())
+        );
         assert_eq!(out.concat(), [[1; 10], [2; 10]].concat());
         for n in 2..200 {
             cache.insert(n * block, Bytes::new());
@@ -132,7 +145,7 @@ mod tests {
     #[test]
     fn no_block_spans_two_segments() {
         let mut cache = BlockCache::new(0, 1_000_000);
-        assert_eq!(cache.slices(999_999, 1, |_| ()), Err(786_432));
-        assert_eq!(cache.slices(1_000_001, 1, |_| ()), Err(1_000_000));
+        assert_eq!(cache.slices(999_999, 1, |_, _| ()), Err(786_432));
+        assert_eq!(cache.slices(1_000_001, 1, |_, _| ()), Err(1_000_000));
     }
 }

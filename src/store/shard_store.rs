@@ -19,7 +19,7 @@ use super::queue_files::{self, WriteJob};
 use crate::wire::message::{MAGIC_V1, MAGIC_V2, Parts, Stamp};
 
 /// Bytes that gather before an ASYNC_FLUSH log is written.
-const GATHER_BYTES: u64 = 256 * 1024;
+const GATHER_BYTES: u64 = 512 * 1024;
 
 /// Entries loaded at once from a queue's file.
 const CHUNK_ENTRIES: usize = 1024;
@@ -487,7 +487,9 @@ impl ShardStore {
         let split = self.split(position, end);
         if split > position {
             self.blocks
-                .slices(position, (split - position) as usize, |b| out.slice(b))
+                .slices(position, (split - position) as usize, |block, range| {
+                    out.slice(block, range)
+                })
                 .map_err(|position| Missing::Block { position })?;
         }
         if split < end {
@@ -519,8 +521,9 @@ impl ShardStore {
         if front > 0 {
             let mut at = 0;
             self.blocks
-                .slices(position, front, |bytes| {
-                    head[at..at + bytes.len()].copy_from_slice(&bytes);
+                .slices(position, front, |block, range| {
+                    let bytes = &block[range];
+                    head[at..at + bytes.len()].copy_from_slice(bytes);
                     at += bytes.len();
                 })
                 .map_err(|position| Missing::Block { position })?;

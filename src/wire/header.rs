@@ -254,6 +254,19 @@ where
     if digits.is_empty() || digits.len() > 19 {
         return Err(fault());
     }
+    if digits.len() <= 18 {
+        // Too few digits to overflow.
+        let mut value: i64 = 0;
+        for &digit in digits {
+            let digit = digit.wrapping_sub(b'0');
+            if digit > 9 {
+                return Err(fault());
+            }
+            value = value * 10 + i64::from(digit);
+        }
+        let value = if negative { -value } else { value };
+        return T::try_from(value).map_err(|_| fault());
+    }
     let mut value: i64 = 0;
     for &digit in digits {
         if !digit.is_ascii_digit() {

@@ -160,9 +160,15 @@ impl Runtime {
         put(table, "putMessageTimesTotal", now.put);
         put(table, "putMessageFailedTimes", failed);
         // RingMQ's own: requests of clients that another shard than the one they came to
-        // had to answer.
-        let forwarded: u64 = stores.iter().map(|store| store.forwarded).sum();
-        put(table, "forwardedRequests", forwarded);
+        // had to answer; what holds up a shard.
+        let sum = |figure: fn(&StoreInfo) -> u64| -> u64 { stores.iter().map(figure).sum() };
+        put(table, "forwardedRequests", sum(|store| store.forwarded));
+        put(table, "longTurns", sum(|store| store.long_turns));
+        put(
+            table,
+            "largeAllocations",
+            sum(|store| store.large_allocations),
+        );
         put(table, "putMessageSizeTotal", bytes);
         let average = if now.put == 0 {
             0.0

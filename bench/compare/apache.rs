@@ -1,0 +1,177 @@
+//! Apache RocketMQ: its jars, from Maven or a folder, and how its programs are started.
+
+use super::process::Process;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// What is fetched.
+const POM: &str = include_str!("pom.xml");
+
+/// Folder of the fetched jars inside of the cache.
+const CACHE_NAME: &str = "apache-rocketmq-5.5.0";
+
+/// Longest time that fetching may take.
+const FETCH: Duration = Duration::from_secs(900);
+
+/// What Java 17 must allow, from RocketMQ's own start scripts.
+const MODULES: &[&str] = &[
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
+];
+
+/// The jars.
+#[derive(Clone, Debug)]
+pub struct Apache {
+    jars: PathBuf,
+    /// As the broker's jar says, e.g. `5.5.0`.
+    pub version: String,
+}
+
+impl Apache {
+    /// The jars of `folder` (a distribution, or a folder with jars); without one they are fetched
+    /// by Maven into the cache, unless they are there.
+    ///
+    /// # Errors
+    /// Text: Java or Maven is missing, the folder has no broker, or Maven failed.
+    pub fn find(folder: Option<&Path>) -> Result<Apache, String> {
+        let java = Command::new("java").arg("-version").output();
+        if !java.is_ok_and(|output| output.status.success()) {
+            return Err(
+                "java is missing, and Apache RocketMQ needs it: install a JDK, 17 or newer \
+                        (Debian: openjdk-17-jdk-headless)"
+                    .to_owned(),
+            );
+        }
+        match folder {
+            Some(folder) => Apache::in_folder(folder),
+            None => Apache::fetched(),
+        }
+    }
+
+    fn in_folder(folder: &Path) -> Result<Apache, String> {
+        for jars in [folder.to_owned(), folder.join("lib")] {
+            if let Some(version) = broker_version(&jars) {
+                // RocketMQ starts elsewhere, so that a relative path would be another.
+                let jars = fs::canonicalize(&jars)
+                    .map_err(|error| format!("{}: {error}", jars.display()))?;
+                return Ok(Apache { jars, version });
+            }
+        }
+        Err(format!(
+            "{}: no rocketmq-broker-*.jar, neither there nor in lib/",
+            folder.display()
+        ))
+    }
+
+    fn fetched() -> Result<Apache, String> {
+        let cache = cache()?;
+        let jars = cache.join(CACHE_NAME);
+        if fs::read_to_string(jars.join("pom.xml")).is_ok_and(|pom| pom == POM) {
+            return Apache::in_folder(&jars);
+        }
+        eprintln!("fetching Apache RocketMQ by Maven into {}", jars.display());
+        // Into a folder beside it first: a fetch that is interrupted leaves nothing half done.
+        let fresh = cache.join(format!("{CACHE_NAME}.{}", std::process::id()));
+        let told = |error: std::io::Error| format!("{}: {error}", fresh.display());
+        fs::create_dir_all(&fresh).map_err(told)?;
+        fs::write(fresh.join("pom.xml"), POM).map_err(told)?;
+        let outcome = run_maven(&fresh).and_then(|()| {
+            let _ = fs::remove_dir_all(&jars);
+            fs::rename(&fresh, &jars).map_err(told)
+        });
+        if outcome.is_err() {
+            let _ = fs::remove_dir_all(&fresh);
+        }
+        outcome?;
+        Apache::in_folder(&jars)
+    }
+
+    /// A command that runs one of RocketMQ's classes, with its logs and settings in `home`.
+    pub fn java(&self, home: &Path, options: &[String], class: &str) -> Command {
+        let mut command = Command::new("java");
+        command
+            .env("ROCKETMQ_HOME", home)
+            .env_remove("NAMESRV_ADDR")
+            .args(options)
+            .arg(format!("-Duser.home={}", home.display()))
+            .args(MODULES)
+            .arg("-cp")
+            .arg(self.jars.join("*"))
+            .arg(class)
+            .current_dir(home);
+        command
+    }
+}
+
+/// Where fetched things are kept: `$RINGMQ_TEST_CACHE`, or `~/.cache/ringmq-tests`.
+fn cache() -> Result<PathBuf, String> {
+    if let Some(cache) = std::env::var_os("RINGMQ_TEST_CACHE") {
+        return Ok(cache.into());
+    }
+    let home = std::env::var_os("HOME").ok_or("neither RINGMQ_TEST_CACHE nor HOME is set")?;
+    Ok(PathBuf::from(home).join(".cache/ringmq-tests"))
+}
+
+/// Version of the broker whose jar is in a folder.
+fn broker_version(jars: &Path) -> Option<String> {
+    let entries = fs::read_dir(jars).ok()?;
+    entries.flatten().find_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let version = name
+            .strip_prefix("rocketmq-broker-")?
+            .strip_suffix(".jar")?;
+        Some(version.to_owned())
+    })
+}
+
+fn run_maven(folder: &Path) -> Result<(), String> {
+    let mut command = Command::new("mvn");
+    command
+        .args(["-q", "-B", "-f"])
+        .arg(folder.join("pom.xml"))
+        .args(["dependency:copy-dependencies", "-DincludeScope=runtime"])
+        .arg(format!("-DoutputDirectory={}", folder.display()));
+    let mut maven = Process::start("Maven", command, &folder.join("maven.log"))
+        .map_err(|error| format!("{error}; install Maven (Debian: maven), or give --apache-dir"))?;
+    match maven.wait(FETCH) {
+        Some(status) if status.success() => Ok(()),
+        Some(status) => Err(format!("Maven failed, {status}:\n{}", maven.log_end())),
+        None => Err(format!(
+            "Maven did not end in {} s:\n{}",
+            FETCH.as_secs(),
+            maven.log_end()
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::process::Folder;
+    use super::*;
+
+    #[test]
+    fn the_version_is_that_of_the_jar_there_or_in_lib() {
+        let folder = Folder::new_in(&std::env::temp_dir(), "test-jars").expect("a folder");
+        let empty = Apache::in_folder(folder.path()).expect_err("no jar");
+        assert!(empty.contains("rocketmq-broker-*.jar"), "{empty}");
+        let lib = folder.path().join("lib");
+        fs::create_dir(&lib).expect("lib");
+        fs::write(lib.join("rocketmq-broker-5.4.1.jar"), "").expect("a file");
+        let found = Apache::in_folder(folder.path()).expect("a jar");
+        assert_eq!(found.version, "5.4.1");
+        assert!(found.jars.ends_with("lib"));
+    }
+
+    #[test]
+    fn the_cache_is_named_after_what_is_fetched() {
+        let version = CACHE_NAME.rsplit('-').next().expect("a version");
+        let wanted =
+            format!("<artifactId>rocketmq-broker</artifactId><version>{version}</version>");
+        assert!(POM.contains(&wanted));
+    }
+}

@@ -1,0 +1,164 @@
+//! What the broker's process uses, read from `/proc` where it is on this machine.
+
+use crate::bench::load::clock;
+use crate::bench::result::ServerUse;
+use std::collections::HashSet;
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+
+/// State of a listening socket in `/proc/net/tcp`.
+const LISTENING: &str = "0A";
+
+/// What a process has used so far.
+#[derive(Clone, Debug, Default)]
+pub struct Usage {
+    pid: u32,
+    cpu_ns: u64,
+    resident_bytes: u64,
+    written_bytes: u64,
+    context_switches: u64,
+}
+
+impl Usage {
+    /// Of this moment; `None` where there is no such process.
+    pub fn of(pid: u32) -> Option<Usage> {
+        Some(Usage {
+            pid,
+            cpu_ns: clock::cpu_of(pid)?,
+            resident_bytes: resident(pid)?,
+            written_bytes: field(&format!("/proc/{pid}/io"), "write_bytes:").unwrap_or(0),
+            context_switches: context_switches(pid),
+        })
+    }
+
+    /// What was used since `earlier`; `None` where that was another process.
+    pub fn since(&self, earlier: &Usage) -> Option<ServerUse> {
+        let same = self.pid == earlier.pid;
+        same.then(|| ServerUse {
+            cpu_seconds: self.cpu_ns.saturating_sub(earlier.cpu_ns) as f64 / clock::SECOND as f64,
+            resident_bytes: self.resident_bytes,
+            written_bytes: self.written_bytes.saturating_sub(earlier.written_bytes),
+            context_switches: self
+                .context_switches
+                .saturating_sub(earlier.context_switches),
+            long_turns: None,
+            large_allocations: None,
+        })
+    }
+}
+
+/// The process that listens at this address, if it is on this machine and may be looked at.
+pub fn listener(address: SocketAddr) -> Option<u32> {
+    // Only an address of this machine can be bound.
+    TcpListener::bind((address.ip(), 0)).ok()?;
+    let inodes: HashSet<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
+        .iter()
+        .filter_map(|path| fs::read_to_string(path).ok())
+        .flat_map(|table| listening_inodes(&table, address.port()))
+        .collect();
+    let processes = fs::read_dir("/proc").ok()?;
+    let numbers = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    numbers
+        .into_iter()
+        .find(|&pid: &u32| has_socket(pid, &inodes))
+}
+
+/// Inodes of the sockets that listen at a port, of a table in the form of `/proc/net/tcp`.
+fn listening_inodes(table: &str, port: u16) -> Vec<String> {
+    let suffix = format!(":{port:04X}");
+    let inode = |line: &str| {
+        let mut columns = line.split_whitespace().skip(1);
+        let (local, _, state) = (columns.next()?, columns.next()?, columns.next()?);
+        let inode = columns.nth(5)?;
+        (local.ends_with(&suffix) && state == LISTENING).then(|| inode.to_owned())
+    };
+    table.lines().filter_map(inode).collect()
+}
+
+fn has_socket(pid: u32, inodes: &HashSet<String>) -> bool {
+    let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else {
+        return false;
+    };
+    files
+        .filter_map(|file| fs::read_link(file.ok()?.path()).ok())
+        .any(|to| {
+            let name = to.to_string_lossy();
+            let inode = name.strip_prefix("socket:[");
+            inode.is_some_and(|inode| inodes.contains(inode.trim_end_matches(']')))
+        })
+}
+
+fn resident(pid: u32) -> Option<u64> {
+    Some(field(&format!("/proc/{pid}/status"), "VmRSS:")? * 1024)
+}
+
+fn context_switches(pid: u32) -> u64 {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return 0;
+    };
+    let of = |status: String| -> u64 {
+        let lines = status.lines();
+        let counts = lines.filter_map(|line| line.split_once("ctxt_switches:"));
+        counts
+            .filter_map(|(_, count)| count.trim().parse::<u64>().ok())
+            .sum()
+    };
+    tasks
+        .filter_map(|task| fs::read_to_string(task.ok()?.path().join("status")).ok())
+        .map(of)
+        .sum()
+}
+
+/// The first number behind `name` in a file of lines.
+fn field(path: &str, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(path).ok()?;
+    let value = text.lines().find_map(|line| line.strip_prefix(name))?;
+    value.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn the_listener_is_found_by_its_port() {
+        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = socket.local_addr().expect("bound");
+        assert_eq!(listener(address), Some(std::process::id()));
+        drop(socket);
+        assert_eq!(listener(address), None);
+        let elsewhere = SocketAddr::from(([192, 0, 2, 1], address.port()));
+        assert_eq!(listener(elsewhere), None);
+    }
+
+    #[test]
+    fn a_table_of_sockets_is_read() {
+        let table = "  sl  local_address rem_address   st tx_queue:rx_queue tr:tm->when retrnsmt   uid  timeout inode\n   \
+            0: 0100007F:2A9F 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0\n   \
+            1: 0100007F:2A9F 0100007F:C001 01 00000000:00000000 00:00000000 00000000     0        0 4712 1 0\n";
+        assert_eq!(listening_inodes(table, 10911), ["4711"]);
+        assert!(listening_inodes(table, 10912).is_empty());
+    }
+
+    #[test]
+    fn work_shows_in_the_usage() {
+        let pid = std::process::id();
+        let before = Usage::of(pid).expect("this process");
+        let begin = clock::thread_cpu();
+        while clock::thread_cpu() - begin < 30 * clock::MS {
+            std::hint::spin_loop();
+        }
+        let used = Usage::of(pid).expect("this process").since(&before);
+        let used = used.expect("the same process");
+        assert!(used.cpu_seconds >= 0.03, "{used:?}");
+        assert!(used.resident_bytes > 1 << 20, "{used:?}");
+        let other = Usage { pid: 1, ..before };
+        assert!(
+            Usage::of(pid)
+                .expect("this process")
+                .since(&other)
+                .is_none()
+        );
+    }
+}

@@ -1,0 +1,5 @@
+//! What people see of a run.
+
+pub mod html;
+pub mod progress;
+pub mod table;

@@ -1,0 +1,177 @@
+//! A topic is read: from the start, or what others send from now on.
+
+use super::phase::{Consumed, Consumers, Measured, Phase, Producers};
+use super::produce::{conclude, starts};
+use super::session::Session;
+use crate::bench::load::consumer::{Aim, Check};
+use crate::bench::result::{Run, Verified};
+use crate::bench::verify::{Sent, judge};
+
+/// Messages that an empty topic is filled with.
+const FILL: u64 = 200_000;
+
+/// Longest time in which a topic is filled, in seconds.
+const FILL_MAX: f64 = 3600.0;
+
+/// How long the broker may hold a pull, in ms: as official clients have it.
+pub(super) const WAIT_MS: u64 = 15_000;
+
+/// Consumer group of a number.
+pub(super) fn group(number: u32) -> String {
+    format!("ringmq-bench-{number}")
+}
+
+/// Reads everything from the start.
+pub(super) fn catch_up(session: &Session<'_>, run: &mut Run) -> Result<(), String> {
+    let spec = session.spec;
+    let (starts, before) = (session.min_offsets()?, session.max_offsets()?);
+    let is_empty = starts == before;
+    let fill_with = spec.fill.or(is_empty.then_some(FILL));
+    let sent = match fill_with {
+        Some(messages) => fill(session, messages, spec.connections)?,
+        None => None,
+    };
+    let ends = match &sent {
+        Some(sent) => larger(&before, &sent.ends()),
+        None => session.max_offsets()?,
+    };
+    let check = match (spec.verify, &sent) {
+        (false, _) => Check::Nothing,
+        (true, None) => Check::Records,
+        (true, Some(_)) => Check::Stamps,
+    };
+    let measured = session.run_phase(&Phase {
+        name: "measuring",
+        warm_up: 0.0,
+        seconds: spec.seconds,
+        producers: None,
+        consumers: Some(Consumers {
+            groups: vec![group(0)],
+            starts: &starts,
+            aim: &|place| Aim::End(ends[place]),
+            check,
+            producers: spec.connections,
+            wait_ms: 0,
+        }),
+        disturb: None,
+    })?;
+    let until = measured.window.until;
+    let Some(mut consumed) = fill_in(run, measured) else {
+        return Ok(());
+    };
+    let wanted: i64 = ends
+        .iter()
+        .zip(&starts)
+        .map(|(end, start)| end - start)
+        .sum();
+    let is_complete = consumed.received >= wanted.max(0).unsigned_abs();
+    run.extra.insert("pulls".to_owned(), consumed.pulls as f64);
+    run.extra
+        .insert("complete".to_owned(), f64::from(u8::from(is_complete)));
+    let verified = match (&sent, consumed.reads.first()) {
+        (Some(sent), Some(read)) => {
+            let mut found = judge(sent, read);
+            if consumed.last >= until {
+                // What was not reached in time is not missing.
+                (found.missing, found.misnumbered) = (0, 0);
+            }
+            Some(found)
+        }
+        _ => spec.verify.then(|| by_themselves(&mut consumed)),
+    };
+    conclude(run, None, verified)
+}
+
+/// Receives what others send.
+pub(super) fn tail(session: &Session<'_>, run: &mut Run) -> Result<(), String> {
+    let spec = session.spec;
+    let starts = starts(session)?;
+    let measured = session.run_phase(&Phase {
+        name: "measuring",
+        warm_up: spec.warm_up,
+        seconds: spec.seconds,
+        producers: None,
+        consumers: Some(Consumers {
+            groups: vec![group(0)],
+            starts: &starts,
+            aim: &|_| Aim::Tail,
+            check: if spec.verify {
+                Check::Records
+            } else {
+                Check::Nothing
+            },
+            producers: 0,
+            wait_ms: WAIT_MS,
+        }),
+        disturb: None,
+    })?;
+    let Some(mut consumed) = fill_in(run, measured) else {
+        return Ok(());
+    };
+    run.extra
+        .insert("received".to_owned(), consumed.received as f64);
+    let verified = spec.verify.then(|| by_themselves(&mut consumed));
+    conclude(run, None, verified)
+}
+
+/// Sends this many messages, before anything is measured.
+pub(super) fn fill(
+    session: &Session<'_>,
+    messages: u64,
+    producers: usize,
+) -> Result<Option<Sent>, String> {
+    let measured = session.run_phase(&Phase {
+        name: "filling",
+        warm_up: 0.0,
+        seconds: FILL_MAX,
+        producers: Some(Producers {
+            first: 0,
+            total: producers,
+            rate: None,
+            limit: Some(messages),
+            reconnect: false,
+        }),
+        consumers: None,
+        disturb: None,
+    })?;
+    let Some(produced) = measured.produced else {
+        return Ok(None);
+    };
+    match produced.refusal {
+        Some(refusal) => Err(format!("filling the topic: {refusal}")),
+        None => Ok(produced.sent),
+    }
+}
+
+/// Puts what consumers found into the result. The measured part ends with the last message.
+fn fill_in(run: &mut Run, measured: Measured) -> Option<Consumed> {
+    let mut consumed = measured.consumed?;
+    let mut window = measured.window;
+    if consumed.last > window.from {
+        window.until = window.until.min(consumed.last + 1);
+    }
+    consumed.recorder.window.until = window.until;
+    run.seconds = window.seconds();
+    run.server = measured.server;
+    run.client = measured.client;
+    run.messages = consumed.recorder.messages;
+    run.body_bytes = consumed.recorder.body_bytes;
+    run.latency = consumed.recorder.latency();
+    run.timeline = consumed.recorder.timeline();
+    Some(consumed)
+}
+
+/// What can be said of messages whose sender is not known: each by its checksum, all by their
+/// queue offsets, which have no gaps.
+fn by_themselves(consumed: &mut Consumed) -> Verified {
+    Verified {
+        good: consumed.received.saturating_sub(consumed.damaged),
+        missing: consumed.gaps,
+        wrong: consumed.damaged,
+        ..Verified::default()
+    }
+}
+
+fn larger(one: &[i64], other: &[i64]) -> Vec<i64> {
+    one.iter().zip(other).map(|(a, b)| *a.max(b)).collect()
+}

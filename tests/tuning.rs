@@ -1,0 +1,17 @@
+//! `tuning/`: what its scripts find, change and bring back, the profile of a device, the unit and
+//! the seccomp profile.
+
+mod common;
+
+#[path = "tuning/apply.rs"]
+mod apply;
+#[path = "tuning/check.rs"]
+mod check;
+#[path = "tuning/filter.rs"]
+mod filter;
+#[path = "tuning/machine.rs"]
+mod machine;
+#[path = "tuning/profile.rs"]
+mod profile;
+#[path = "tuning/service.rs"]
+mod service;
