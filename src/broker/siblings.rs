@@ -3,7 +3,8 @@
 //! A send to an unknown topic makes it where the send arrives. Clients send to the
 //! brokers that a topic's route names, so a topic that exists on one shard would stay
 //! on it: it is made on the others too, as each of them would have made it, before the
-//! send is answered. Topics that an administrator makes are made where he says.
+//! send is answered, where they answer within [`OTHERS_TIMEOUT`]. Topics that an
+//! administrator makes are made where he says.
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -113,15 +113,15 @@ fn none_serves_where_one_cannot() {
     }
     assert_eq!(other.stop(), 0);
 
-    // A log that cannot be opened: a folder is where its file must be.
-    let checkpoint = config.store().join("shard-1/checkpoint");
-    let kept = std::fs::read(&checkpoint).expect("a checkpoint");
-    std::fs::remove_file(&checkpoint).expect("removed");
-    std::fs::create_dir(&checkpoint).expect("a folder");
+    // A store that cannot be opened: a folder is where its file must be.
+    let tail = config.store().join("shard-1/tail");
+    let kept = config.store().join("kept");
+    std::fs::rename(&tail, &kept).expect("a tail file");
+    std::fs::create_dir(&tail).expect("a folder");
     let log = refused_before_anything_is_served(&config);
     assert!(log.contains("shard 1: "), "{log}");
-    std::fs::remove_dir(&checkpoint).expect("removed");
-    std::fs::write(&checkpoint, kept).expect("written");
+    std::fs::remove_dir(&tail).expect("removed");
+    std::fs::rename(&kept, &tail).expect("put back");
     assert_eq!(config.start().stop(), 0);
 }
 
