@@ -1,7 +1,7 @@
 //! How a broker under SYNC_FLUSH makes the device keep its bytes: from the profile of its
 //! store, or from a probe at this start.
 
-use super::start::{StartError, refused};
+use super::start_error::{StartError, refused};
 use crate::config::{FlushDiskType, Settings};
 use crate::probe::flush_cost;
 use crate::probe::profile::{IoProfile, ProfileError};

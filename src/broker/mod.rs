@@ -28,6 +28,7 @@ pub mod offline;
 pub mod peers;
 mod persistence;
 mod placement;
+mod process;
 mod pull;
 pub mod query;
 mod queue_requests;
@@ -40,10 +41,12 @@ mod send_back;
 mod serve_shard;
 mod siblings;
 mod start;
+mod start_error;
 mod stop;
 mod view;
 
-pub use start::{Broker, StartError, start, stop};
+pub use start::{Broker, start, stop};
+pub use start_error::StartError;
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;

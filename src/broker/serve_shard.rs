@@ -20,10 +20,10 @@ use super::members::Member;
 use super::message::Message;
 use super::persistence::TableFiles;
 use super::placement::Placement;
+use super::process::Process;
 use super::registration::{Identity, Registrar};
 use super::reply::SendReplyConstants;
 use super::siblings::Siblings;
-use super::start::Process;
 use super::stop::StopEnds;
 use super::view::ControlView;
 use super::{BrokerShard, ControlShard, Counters, now_ms};
@@ -52,6 +52,14 @@ pub(super) struct Opened {
     pub queues: Vec<(String, i32)>,
     /// How the store was found.
     pub report: RecoveryReport,
+}
+
+/// What a shard waits for, in this order. It ends where one is dropped instead.
+pub(super) struct Orders {
+    /// The stores of all brokers of the process are open: listen.
+    pub listen: Receiver<()>,
+    /// All of them listen: serve.
+    pub go: Receiver<Go>,
 }
 
 /// What a shard needs to serve.
@@ -90,14 +98,15 @@ impl Common {
     }
 }
 
-/// Opens the store of a shard and serves, until the process ends.
+/// Opens the store of a shard, listens and serves as it is told to, until the process
+/// ends. Says on `done` when it listens, or why it cannot, and when it serves.
 pub(super) async fn run_shard(
     id: ShardId,
     common: Common,
     lanes: LaneEnds<Message>,
     opened: &Sender<Result<Opened, String>>,
-    go: Receiver<Go>,
-    ready: &Sender<Result<(), String>>,
+    orders: Orders,
+    done: &Sender<Result<(), String>>,
 ) {
     let (process, settings) = (&common.process, &common.member.settings);
     // The thread is this broker's alone: its log lines, at every level, say which of
@@ -134,9 +143,9 @@ pub(super) async fn run_shard(
             return;
         }
     };
-    let Ok(go) = go.recv_async().await else {
+    if orders.listen.recv_async().await.is_err() {
         return;
-    };
+    }
     let listener = match common.member.shards() {
         1 => bind_alone(common.member.listen).await,
         _ => bind(common.member.listen),
@@ -144,9 +153,13 @@ pub(super) async fn run_shard(
     let listener = match listener {
         Ok(listener) => listener,
         Err(error) => {
-            let _ = ready.send(Err(error.to_string()));
+            let _ = done.send(Err(error.to_string()));
             return;
         }
+    };
+    let _ = done.send(Ok(()));
+    let Ok(go) = orders.go.recv_async().await else {
+        return;
     };
     let limits = ConnLimits {
         connections_max: settings.connections_max as usize,
@@ -167,7 +180,7 @@ pub(super) async fn run_shard(
     if broker.control.is_some() {
         register_first(&broker).await;
     }
-    let _ = ready.send(Ok(()));
+    let _ = done.send(Ok(()));
     // The tasks of the shard run until the process ends.
     std::future::pending::<()>().await;
 }

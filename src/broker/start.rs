@@ -2,10 +2,8 @@
 //! running, ports listening.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 use flume::{Receiver, Sender};
 
@@ -13,14 +11,16 @@ use super::control::Control;
 use super::control::offsets::OffsetSnapshot;
 use super::control_requests::control_settings;
 use super::disk::DiskGauge;
-use super::flush_choice::{FlushChoice, choose};
+use super::flush_choice::choose;
 use super::members::{Member, members, owners};
 use super::message::Message;
 use super::now_ms;
 use super::persistence::{DELAYS, GROUPS, OFFSETS, TOPICS, load};
 use super::placement::Placement;
-use super::serve_shard::{Common, ControlParts, Go, Opened, run_shard};
+use super::process::Process;
+use super::serve_shard::{Common, ControlParts, Go, Opened, Orders, run_shard};
 use super::siblings::{Siblings, siblings};
+use super::start_error::{StartError, refused};
 use crate::config::{Addresses, Settings};
 use crate::probe::memory_bytes;
 use crate::shard::{ShardId, allowed_cpus, mesh, spawn_executor};
@@ -29,22 +29,6 @@ use crate::wire::body::offset::DelayOffsets;
 use crate::wire::body::subscription_group::SubscriptionGroupConfig;
 use crate::wire::body::topic::{DataVersion, TopicConfig, perm};
 use crate::wire::names::SCHEDULE_TOPIC;
-
-/// Why the broker cannot start.
-#[derive(Debug)]
-pub struct StartError(String);
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for StartError {}
-
-pub(super) fn refused(error: impl fmt::Display) -> StartError {
-    StartError(error.to_string())
-}
 
 /// A running broker.
 pub struct Broker {
@@ -97,20 +81,6 @@ pub fn stop(brokers: &[Broker]) -> Result<(), String> {
     }
 }
 
-/// What the brokers of a process share.
-pub(super) struct Process {
-    /// The store's folder: log 0 in it, the others below.
-    pub layout: StoreLayout,
-    /// Connections.
-    pub open: Arc<AtomicUsize>,
-    pub disk: Arc<DiskGauge>,
-    pub memory_bytes: u64,
-    pub flush: FlushChoice,
-    /// Shards of all brokers.
-    pub shards: u16,
-    cpus: Vec<usize>,
-}
-
 /// Starts the broker, or one for each shard (`routeMode`): opens the store, then serves.
 /// `nameserver_port` is the port of a nameserver in this process.
 ///
@@ -145,8 +115,9 @@ pub fn start(
         tables.push(Tables::load(member)?);
     }
     if let Some((first, others)) = tables.split_first_mut() {
-        let new = others.iter_mut().filter(|tables| tables.is_new);
-        new.for_each(|tables| adopt(&mut tables.state, &first.state));
+        for tables in others {
+            tables.adopt(&first.state);
+        }
     }
     let process = Arc::new(Process {
         layout: layout.clone(),
@@ -158,18 +129,46 @@ pub fn start(
         cpus: allowed_cpus().map_err(refused)?,
     });
     let ends = siblings(members.len());
-    // Each step for all of them before the next: stores are read at the same time.
+    // Each step for all of them before the next. Stores are read at the same time; none
+    // listens while another may turn out damaged, and none serves while a port may turn
+    // out taken: a start that fails has registered and acknowledged nothing.
     let mut opening = Vec::new();
     for member in members {
         opening.push(Opening::begin(&process, member)?);
     }
-    let mut starting = Vec::new();
-    for (((opening, tables), siblings), lock) in
-        opening.into_iter().zip(tables).zip(ends).zip(locks)
-    {
-        starting.push(opening.serve(tables, siblings, lock)?);
+    let mut found = Vec::new();
+    for broker in &opening {
+        found.push(broker.collect_opened()?);
     }
-    starting.into_iter().map(Starting::wait).collect()
+    opening.iter().for_each(Opening::listen);
+    for broker in &opening {
+        wait_for_all(&broker.done, broker.common.member.shards())?;
+    }
+    let mut starting = Vec::new();
+    for ((((opening, found), tables), siblings), lock) in opening
+        .into_iter()
+        .zip(found)
+        .zip(tables)
+        .zip(ends)
+        .zip(locks)
+    {
+        starting.push(opening.serve(found, tables, siblings, lock));
+    }
+    for (broker, done) in &starting {
+        wait_for_all(done, broker.shards())?;
+    }
+    Ok(starting.into_iter().map(|(broker, _)| broker).collect())
+}
+
+/// Waits until so many shards have done a step.
+fn wait_for_all(done: &Receiver<Result<(), String>>, shards: u16) -> Result<(), StartError> {
+    for _ in 0..shards {
+        match done.recv() {
+            Ok(done) => done.map_err(StartError)?,
+            Err(_) => return Err(StartError("a shard ended at its start".to_owned())),
+        }
+    }
+    Ok(())
 }
 
 /// Checks that the store was made for these owners of its logs, or makes it so where it
@@ -202,7 +201,9 @@ struct Tables {
     offsets_version: DataVersion,
     delays: DelayOffsets,
     /// There is no table of topics yet.
-    is_new: bool,
+    no_topics: bool,
+    /// There is no table of groups yet.
+    no_groups: bool,
 }
 
 impl Tables {
@@ -214,11 +215,11 @@ impl Tables {
         let topics = load(layout, TOPICS, |bytes| {
             state.topics.load(bytes).map_err(|error| error.to_string())
         });
-        let is_new = topics.map_err(StartError)?.is_none();
+        let no_topics = topics.map_err(StartError)?.is_none();
         let groups = load(layout, GROUPS, |bytes| {
             state.groups.load(bytes).map_err(|error| error.to_string())
         });
-        groups.map_err(StartError)?;
+        let no_groups = groups.map_err(StartError)?.is_none();
         let offsets = load(layout, OFFSETS, |bytes| {
             OffsetSnapshot::parse(bytes).map_err(|error| error.to_string())
         });
@@ -231,24 +232,34 @@ impl Tables {
             offsets,
             offsets_version,
             delays: delays.map_err(StartError)?.unwrap_or_default(),
-            is_new,
+            no_topics,
+            no_groups,
         })
     }
-}
 
-/// A shard that is added has the topics and groups of shard 0, so that it gets its part
-/// of the messages.
-fn adopt(new: &mut Control, first: &Control) {
-    let topics = first.topics.iter();
-    for topic in topics.filter(|topic| !first.topics.is_system(&topic.topic_name)) {
-        if let Err(error) = new.topics.ensure(TopicConfig::clone(topic), now_ms()) {
-            tracing::warn!(topic = topic.topic_name, "not on the new shard: {error}");
+    /// A shard that is added has the topics and groups of shard 0, so that it gets its
+    /// part of the messages. Each table is taken over where its own file is missing: a
+    /// crash may fall between the first writes of the two. Both are then written even
+    /// if there was nothing to take, so that this is done once.
+    fn adopt(&mut self, first: &Control) {
+        let new = &mut self.state;
+        if self.no_topics {
+            let topics = first.topics.iter();
+            for topic in topics.filter(|topic| !first.topics.is_system(&topic.topic_name)) {
+                if let Err(error) = new.topics.ensure(TopicConfig::clone(topic), now_ms()) {
+                    tracing::warn!(topic = topic.topic_name, "not on the new shard: {error}");
+                }
+            }
+            new.topics.set_dirty();
         }
-    }
-    for (group, config) in first.groups.iter() {
-        let config = SubscriptionGroupConfig::clone(config);
-        if let Err(error) = new.groups.update(config, now_ms()) {
-            tracing::warn!(group, "not on the new shard: {error}");
+        if self.no_groups {
+            for (group, config) in first.groups.iter() {
+                let config = SubscriptionGroupConfig::clone(config);
+                if let Err(error) = new.groups.update(config, now_ms()) {
+                    tracing::warn!(group, "not on the new shard: {error}");
+                }
+            }
+            new.groups.set_dirty();
         }
     }
 }
@@ -266,12 +277,13 @@ fn owned_delays(
         .collect()
 }
 
-/// A broker whose shards open their stores.
+/// A broker whose shards open their stores, and then listen.
 struct Opening {
     common: Common,
     opened: Receiver<Result<Opened, String>>,
-    go: Vec<Sender<Go>>,
-    ready: Receiver<Result<(), String>>,
+    orders: Vec<(Sender<()>, Sender<Go>)>,
+    /// One word of each shard when it listens, and one when it serves.
+    done: Receiver<Result<(), String>>,
 }
 
 impl Opening {
@@ -285,37 +297,53 @@ impl Opening {
             crashed,
         };
         let (opened_in, opened) = flume::unbounded();
-        let (ready_in, ready) = flume::unbounded();
-        let mut go = Vec::new();
+        let (done_in, done) = flume::unbounded();
+        let mut orders = Vec::new();
         let logs = common.member.logs.clone();
         for (log, lanes) in logs.clone().zip(mesh::<Message>(logs.len())) {
             let shard = ShardId(log - logs.start);
-            let (go_in, go_out) = flume::bounded(1);
-            go.push(go_in);
-            let (common, opened_in, ready_in) =
-                (common.clone(), opened_in.clone(), ready_in.clone());
+            let (listen_in, listen) = flume::bounded(1);
+            let (go_in, go) = flume::bounded(1);
+            orders.push((listen_in, go_in));
+            let (common, opened_in, done_in) = (common.clone(), opened_in.clone(), done_in.clone());
             // With more logs than processors, several shards share one.
             let cpu = process.cpus[usize::from(log) % process.cpus.len()];
             spawn_executor(&format!("shard-{log}"), cpu, move || async move {
-                run_shard(shard, common, lanes, &opened_in, go_out, &ready_in).await;
+                run_shard(
+                    shard,
+                    common,
+                    lanes,
+                    &opened_in,
+                    Orders { listen, go },
+                    &done_in,
+                )
+                .await;
             })
             .map_err(StartError)?;
         }
         Ok(Opening {
             common,
             opened,
-            go,
-            ready,
+            orders,
+            done,
         })
     }
 
-    /// Has the shards serve as soon as all their stores are open.
+    /// Has the shards listen.
+    fn listen(&self) {
+        for (listen, _) in &self.orders {
+            let _ = listen.send(());
+        }
+    }
+
+    /// Has the shards serve.
     fn serve(
         self,
+        found: FoundQueues,
         tables: Tables,
         siblings: Siblings,
         lock: StoreLock,
-    ) -> Result<Starting, StartError> {
+    ) -> (Broker, Receiver<Result<(), String>>) {
         let Tables {
             mut state,
             offsets,
@@ -323,7 +351,6 @@ impl Opening {
             delays,
             ..
         } = tables;
-        let found = self.collect_opened()?;
         add_lost_topics(&mut state, &found);
         let shards = self.common.member.shards();
         let placement = Arc::new(Placement::new(shards, found));
@@ -342,7 +369,7 @@ impl Opening {
             siblings,
             stop: (stop_out, stopped_in),
         });
-        for (index, go) in self.go.into_iter().enumerate() {
+        for (index, (_, go)) in self.orders.into_iter().enumerate() {
             let _ = go.send(Go {
                 placement: placement.clone(),
                 topics: topics.clone(),
@@ -351,17 +378,16 @@ impl Opening {
                 control: control.take(),
             });
         }
-        Ok(Starting {
-            broker: Broker {
-                member: self.common.member,
-                stop,
-                stopped,
-                _lock: lock,
-            },
-            ready: self.ready,
-        })
+        let broker = Broker {
+            member: self.common.member,
+            stop,
+            stopped,
+            _lock: lock,
+        };
+        (broker, self.done)
     }
 
+    /// Waits until the stores of all shards are open.
     fn collect_opened(&self) -> Result<FoundQueues, StartError> {
         let mut found = Vec::new();
         for _ in 0..self.common.member.shards() {
@@ -394,25 +420,6 @@ impl Opening {
             found.push((opened.shard, opened.queues));
         }
         Ok(found)
-    }
-}
-
-/// A broker whose shards begin to serve.
-struct Starting {
-    broker: Broker,
-    ready: Receiver<Result<(), String>>,
-}
-
-impl Starting {
-    fn wait(self) -> Result<Broker, StartError> {
-        for _ in 0..self.broker.shards() {
-            match self.ready.recv() {
-                Ok(Ok(())) => {}
-                Ok(Err(why)) => return Err(StartError(why)),
-                Err(_) => return Err(StartError("a shard ended".to_owned())),
-            }
-        }
-        Ok(self.broker)
     }
 }
 

@@ -20,8 +20,10 @@ impl BrokerShard {
     /// Waits to be asked to stop, and stops the whole broker.
     pub(super) async fn stop_when_asked(self: Rc<Self>, ends: StopEnds) {
         let (stop, stopped) = ends;
-        let _ = stop.recv_async().await;
-        let _ = stopped.send(self.stop_all().await);
+        // A sender that is dropped asks for nothing.
+        if stop.recv_async().await.is_ok() {
+            let _ = stopped.send(self.stop_all().await);
+        }
     }
 
     /// Waits until nothing is under way on this shard, but not longer than `limit`.

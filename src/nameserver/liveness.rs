@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use crate::wire::body::topic::DataVersion;
 
 use super::Nameserver;
+use super::routes::MASTER_ID;
 
 /// Silence after which a broker is removed, in milliseconds, unless it names
 /// another time itself.
@@ -121,6 +122,23 @@ impl Nameserver {
             self.remove_broker(&key, "it was silent for too long");
         }
         connections.into_iter().collect()
+    }
+
+    /// Says that a master takes the place of one that is alive: most likely two brokers
+    /// have one name, and each registration takes the routes of the other.
+    pub(super) fn warn_of_another_master(&self, key: &Key) {
+        let Some(before) = self.routes.address(&key.broker, MASTER_ID) else {
+            return;
+        };
+        if before != key.addr && self.liveness.get(&Key::new(&key.broker, before)).is_some() {
+            tracing::warn!(
+                broker = key.broker,
+                addr = key.addr,
+                before,
+                "another address registers as the master of a broker whose master is alive: \
+                 do two brokers have one name?"
+            );
+        }
     }
 
     /// Removes a broker process, and what it had if it was the last of its name.

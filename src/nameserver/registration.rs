@@ -185,6 +185,9 @@ impl Nameserver {
                 key.broker
             )));
         }
+        if *id == MASTER_ID {
+            self.warn_of_another_master(key);
+        }
         self.routes.put_member(&Member {
             cluster: &registration.cluster,
             broker: &key.broker,

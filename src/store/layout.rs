@@ -9,10 +9,12 @@
 //! `routeMode` in the root says so. A store with one log may become either.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::ShardId;
+use super::edge::Disk;
+use super::json_file::save_json;
 
 /// Whose the logs of a store are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +74,7 @@ impl StoreLayout {
         self.root.join("routeMode")
     }
 
-    /// Whose the logs are.
+    /// Whose the logs are. An empty file counts as none: a crash may have left it.
     ///
     /// # Errors
     /// Those of reading, with the path in the text; a text that stands for nothing.
@@ -80,9 +82,14 @@ impl StoreLayout {
         let path = self.route_mode_file();
         match std::fs::read_to_string(&path) {
             Ok(text) if text.trim() == EACH => Ok(LogOwners::Each),
+            Ok(text) if text.trim().is_empty() => Ok(LogOwners::One),
             Ok(text) => Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("{}: {text:?} is not {EACH}", path.display()),
+                format!(
+                    "{}: {text:?} is no routeMode of a store: the file holds {EACH}, or is not \
+                     there, which means single",
+                    path.display()
+                ),
             )),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(LogOwners::One),
             Err(error) => Err(at(&path, &error)),
@@ -96,20 +103,16 @@ impl StoreLayout {
     /// Those of the file system, with the path in the text.
     pub fn set_log_owners(&self, owners: LogOwners) -> io::Result<()> {
         let path = self.route_mode_file();
-        let change = || match owners {
-            LogOwners::Each => {
-                let mut file = File::create(&path)?;
-                writeln!(file, "{EACH}")?;
-                file.sync_all()
-            }
-            LogOwners::One => match std::fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => Ok(()),
-            },
+        let remove = || match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => File::open(&self.root)?.sync_all(),
         };
-        change()
-            .and_then(|()| File::open(&self.root)?.sync_all())
-            .map_err(|error| at(&path, &error))
+        // What is there is never worth a backup: it is empty.
+        remove().map_err(|error| at(&path, &error))?;
+        match owners {
+            LogOwners::Each => save_json(&Disk, &path, format!("{EACH}\n").as_bytes()),
+            LogOwners::One => Ok(()),
+        }
     }
 
     /// Number of logs that the store has; 0 for a store that is yet to be made.
@@ -181,4 +184,34 @@ pub(super) fn offset_of_name(name: &std::ffi::OsStr) -> Option<u64> {
     (name.len() == 20 && name.bytes().all(|b| b.is_ascii_digit()))
         .then(|| name.parse().ok())
         .flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_owners_are_kept_and_an_empty_file_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = StoreLayout::new(dir.path());
+        let path = layout.route_mode_file();
+        assert_eq!(layout.log_owners().unwrap(), LogOwners::One);
+        for text in ["", "\n"] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(layout.log_owners().unwrap(), LogOwners::One);
+            layout.set_log_owners(LogOwners::Each).unwrap();
+            assert_eq!(layout.log_owners().unwrap(), LogOwners::Each);
+            // Nothing beside it.
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        }
+        layout.set_log_owners(LogOwners::One).unwrap();
+        assert_eq!(layout.log_owners().unwrap(), LogOwners::One);
+        assert!(!path.exists());
+
+        std::fs::write(&path, "both").unwrap();
+        let text = layout.log_owners().unwrap_err().to_string();
+        for part in ["routeMode", "both", "perShard", "not there", "single"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
 }

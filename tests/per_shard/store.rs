@@ -10,6 +10,7 @@ use crate::common::{
     Client, Config, Pull, Send, Server, body, commit, committed, max_offset, topic,
 };
 use crate::route;
+use ringmq::wire::command::Request;
 
 /// The first messages of a queue, by number.
 fn read(client: &mut Client, name: &str, tag: &str, queue: i32, count: u64) {
@@ -181,12 +182,38 @@ fn topics_are_taken_over_once() {
     assert_eq!(server.stop(), 0);
     let two = one.brokers(2);
     let server = two.start();
-    let delete = ringmq::wire::command::Request::new(215).with("topic", "T");
+    let delete = Request::new(215).with("topic", "T");
     server.connect_shard(1).call(delete).expect(0);
     assert_eq!(server.stop(), 0);
     let server = two.start();
     let left = route(&mut server.connect_nameserver(), "T");
     assert_eq!(left.keys().collect::<Vec<_>>(), ["broker-a"]);
+}
+
+/// A crash may fall between the first writes of an added shard's tables.
+#[test]
+fn each_table_is_taken_over_where_its_file_is_missing() {
+    let one = Config::per_shard(1);
+    let server = one.start();
+    topic(&mut server.connect(), "T", 1);
+    let group = Request::new(200).with_body(r#"{"groupName":"g","retryMaxTimes":3}"#);
+    server.connect().call(group).expect(0);
+    assert_eq!(server.stop(), 0);
+    let two = one.brokers(2);
+    for missing in ["", "subscriptionGroup.json", "topics.json"] {
+        if !missing.is_empty() {
+            let file = two.store().join("shard-1/config").join(missing);
+            fs::remove_file(&file).expect("a file");
+            let _ = fs::remove_file(file.with_extension("json.bak"));
+        }
+        let server = two.start();
+        let mut added = server.connect_shard(1);
+        let groups = added.call(Request::new(201)).expect(0).json();
+        assert_eq!(groups["subscriptionGroupTable"]["g"]["retryMaxTimes"], 3);
+        let routed = route(&mut server.connect_nameserver(), "T");
+        assert!(routed.contains_key("broker-a-1"), "{missing}: {routed:?}");
+        assert_eq!(server.stop(), 0);
+    }
 }
 
 fn store(command: &str, dir: &Path) -> (i32, String) {
