@@ -351,11 +351,14 @@ impl Producer<'_> {
         }
         self.out.acknowledged += u64::from(batch);
         // Of an open loop everything that was due in the window counts, however late it is
-        // answered: otherwise a broker that stalls would be measured without its stall.
-        let at = if self.is_paced { open.due } else { now };
-        let latency = now.saturating_sub(open.due);
+        // answered: otherwise a broker that stalls would be measured without its stall. Of a
+        // closed loop, where a request is due when it is sent, the same holds for latencies, but
+        // messages count when they are answered: those under way at the end are no throughput.
+        let counts_at = if self.is_paced { open.due } else { now };
         let (messages, bytes) = (u64::from(batch), u64::from(open.bytes));
-        self.out.recorder.record(at, latency, messages, bytes);
+        self.out.recorder.count(counts_at, messages, bytes);
+        let latency = now.saturating_sub(open.due);
+        self.out.recorder.latency_of(open.due, latency);
         if self.plan.reconnect {
             self.out.outage.acknowledged(now, u64::from(batch));
         }

@@ -1,0 +1,68 @@
+//! Brokers that stall are measured with their stalls.
+
+use crate::command::{Found, bench};
+use crate::impostor::{Answer, broker};
+use ringmq::wire::command::{Request, Response};
+use std::net::SocketAddr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// A broker that acknowledges everything, but once, this long after its first send, stands still.
+fn stalling(after: Duration, stall: Duration) -> SocketAddr {
+    let (first, stalled) = (OnceLock::new(), AtomicBool::new(false));
+    broker(move |request: &Request| {
+        if request.fixed.code != 310 {
+            return Answer::Reply(Response::error(3, "unknown"));
+        }
+        let began = *first.get_or_init(Instant::now);
+        if began.elapsed() >= after && !stalled.swap(true, Ordering::Relaxed) {
+            sleep(stall);
+        }
+        Answer::Reply(Response::ok().with("queueOffset", 0))
+    })
+}
+
+fn produce(to: SocketAddr, options: &[&str]) -> Found {
+    let to = to.to_string();
+    let mut all = vec!["produce", "--broker", &to, "--no-verify"];
+    all.extend(["--queues", "2", "--seconds", "1", "--connections", "1"]);
+    all.extend(options);
+    bench(&all).good()
+}
+
+/// Whether the sender is held up (one request at a time) or not: what was due meanwhile counts.
+#[test]
+fn an_open_loop_is_charged_for_a_stall() {
+    const STALL: Duration = Duration::from_millis(300);
+    for mode in ["sync", "pipelined"] {
+        let address = stalling(Duration::from_millis(300), STALL);
+        let options = ["--rate", "500", "--mode", mode, "--warm-up", "0.1"];
+        let found = produce(address, &options);
+        assert_eq!(found.number("/messages"), 500.0, "{mode}");
+        assert_eq!(found.number("/latency/count"), 500.0, "{mode}");
+        // 150 of 500 were due in the stall: the fifth longest waited nearly all of it.
+        let p99 = found.number("/latency/p99_us");
+        assert!((270_000.0..3e6).contains(&p99), "{mode}: {p99}");
+        // A tenth of the requests was due at least 200 ms before the stall's end.
+        let p90 = found.number("/latency/p90_us");
+        assert!(p90 >= 180_000.0, "{mode}: {p90}");
+        if mode == "sync" {
+            let late = found.number("/late");
+            assert!((140.0..=500.0).contains(&late), "{late}");
+        }
+    }
+}
+
+/// The request that was sent in the window and answered after it is the slowest of all.
+#[test]
+fn a_closed_loop_keeps_what_is_answered_after_its_end() {
+    let address = stalling(Duration::from_millis(700), Duration::from_millis(900));
+    let found = produce(address, &["--mode", "sync", "--warm-up", "0"]);
+    let longest = found.number("/latency/max_us");
+    assert!((890_000.0..3e6).contains(&longest), "{longest}");
+    // It is no throughput of the window.
+    let (answered, sent) = (found.number("/messages"), found.number("/latency/count"));
+    assert_eq!(answered + 1.0, sent);
+}
