@@ -177,7 +177,9 @@ fn a_tail_receives_what_another_process_sends() {
             let options = ["--seconds", "6", "--warm-up", "0", "--rate", "200"];
             on(topic, "produce", &options).good()
         });
-        std::thread::sleep(Duration::from_millis(1500));
+        crate::common::eventually("a message", Duration::from_secs(60), || {
+            stored(&mut shared().connect(), topic, 4) > 0
+        });
         let found = on(topic, "consume", &["--tail", "--seconds", "2"]).good();
         let messages = found.number("/messages");
         assert!((200.0..=401.0).contains(&messages), "{messages}");
