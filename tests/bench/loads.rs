@@ -1,7 +1,7 @@
 //! Each workload against RingMQ, for about a second.
 
 use crate::command::{bench, stored};
-use crate::common::{Config, shared, unique};
+use crate::common::{Config, queue_offset, shared, unique};
 use ringmq::wire::command::Request;
 use std::path::Path;
 use std::time::Duration;
@@ -178,7 +178,8 @@ fn a_tail_receives_what_another_process_sends() {
             on(topic, "produce", &options).good()
         });
         crate::common::eventually("a message", Duration::from_secs(60), || {
-            stored(&mut shared().connect(), topic, 4) > 0
+            let answer = shared().connect().call(queue_offset(30, topic, 0));
+            answer.code == 0 && answer.int("offset") > 0
         });
         let found = on(topic, "consume", &["--tail", "--seconds", "2"]).good();
         let messages = found.number("/messages");

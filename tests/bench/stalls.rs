@@ -1,6 +1,7 @@
 //! Brokers that stall are measured with their stalls.
 
 use crate::command::{Found, bench};
+use crate::common::{Config, eventually, queue_offset};
 use crate::impostor::{Answer, broker};
 use ringmq::wire::command::{Request, Response};
 use std::net::SocketAddr;
@@ -53,6 +54,50 @@ fn an_open_loop_is_charged_for_a_stall() {
             assert!((140.0..=500.0).contains(&late), "{late}");
         }
     }
+}
+
+/// The broker stands still from before the end of the tail's window until after it.
+#[test]
+fn a_tail_is_charged_for_a_stall_at_its_end() {
+    let server = Config::server().start();
+    let broker = server.address().to_string();
+    std::thread::scope(|scope| {
+        let producer = scope.spawn(|| {
+            let mut options = vec!["produce", "--broker", &broker, "--topic", "T"];
+            options.extend(["--queues", "2", "--rate", "200", "--seconds", "10"]);
+            options.extend(["--warm-up", "0", "--timeout", "30"]);
+            bench(&options).good()
+        });
+        let mut client = server.connect();
+        eventually("a message", Duration::from_secs(60), || {
+            let answer = client.call(queue_offset(30, "T", 0));
+            answer.code == 0 && answer.int("offset") > 0
+        });
+        let tail = scope.spawn(|| {
+            let mut options = vec!["consume", "--broker", &broker, "--topic", "T"];
+            options.extend([
+                "--queues",
+                "2",
+                "--tail",
+                "--seconds",
+                "3",
+                "--timeout",
+                "30",
+            ]);
+            bench(&options).good()
+        });
+        sleep(Duration::from_secs(2));
+        server.signal(libc::SIGSTOP);
+        sleep(Duration::from_millis(3000));
+        server.signal(libc::SIGCONT);
+        let found = tail.join().expect("no panic");
+        assert_eq!(found.number("/seconds"), 3.0);
+        // Everything that was due in the three seconds, the stall's last one included.
+        let messages = found.number("/messages");
+        assert!((599.0..=601.0).contains(&messages), "{messages}");
+        assert!(found.number("/latency/max_us") > 1.5e6);
+        producer.join().expect("no panic");
+    });
 }
 
 /// The request that was sent in the window and answered after it is the slowest of all.
