@@ -376,3 +376,29 @@ impl Restart {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        produce: Produce,
+    }
+
+    #[test]
+    fn many_connections_of_an_open_loop_have_fewer_requests_each() {
+        let in_flight = |options: &[&str]| {
+            let all = ["produce"].iter().chain(options);
+            Command::parse_from(all).produce.spec().in_flight
+        };
+        assert_eq!(in_flight(&[]), 16);
+        assert_eq!(in_flight(&["--rate", "9"]), 1024);
+        assert_eq!(in_flight(&["--rate", "9", "--connections", "2000"]), 32);
+        assert_eq!(in_flight(&["--rate", "9", "--connections", "0"]), 1024);
+        assert_eq!(in_flight(&["--rate", "9", "--connections", "90000"]), 16);
+        assert_eq!(in_flight(&["--rate", "9", "--in-flight", "7"]), 7);
+    }
+}

@@ -111,3 +111,26 @@ fn a_closed_loop_keeps_what_is_answered_after_its_end() {
     let (answered, sent) = (found.number("/messages"), found.number("/latency/count"));
     assert_eq!(answered + 1.0, sent);
 }
+
+/// A broker whose producers failed before is not restarted.
+#[test]
+fn no_restart_without_producers() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let sign = folder.path().join("sign");
+    let command = format!("touch '{}'", sign.display());
+    let address = broker(|_| Answer::Reply(Response::error(2, "no room")));
+    let to = address.to_string();
+    let began = Instant::now();
+    bench(&[
+        "restart",
+        "--broker",
+        &to,
+        "--seconds",
+        "60",
+        "--restart-command",
+        &command,
+    ])
+    .failed("every request is refused");
+    assert!(began.elapsed() < Duration::from_secs(15));
+    assert!(!sign.exists());
+}
