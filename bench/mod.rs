@@ -18,6 +18,7 @@ use report::progress::Progress;
 use report::{html, table};
 use result::Report;
 use std::fs;
+use std::io::Write;
 use workload::{Spec, run_workload};
 
 const PRODUCE: &str = "\
@@ -115,21 +116,29 @@ fn measure(common: &Common, spec: &Spec) -> Result<bool, String> {
         ..Report::default()
     };
     let run = run_workload(spec, &common.target(), &Progress::new());
-    print!("{}", table::text(&run));
-    let error = run.error.clone();
+    let (text, error) = (table::text(&run), run.error.clone());
     report.runs.push(run);
+    // Files first: whoever reads the output may be gone, as with `| head`.
+    let written = write_files(common, &report);
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    match (error, written) {
+        (None, Ok(())) => Ok(true),
+        (Some(error), Ok(())) | (None, Err(error)) => Err(error),
+        (Some(error), Err(also)) => Err(format!("{error}; {also}")),
+    }
+}
+
+/// Writes the files that were asked for.
+fn write_files(common: &Common, report: &Report) -> Result<(), String> {
     if let Some(path) = &common.json {
-        let text = serde_json::to_string_pretty(&report)
+        let text = serde_json::to_string_pretty(report)
             .map_err(|error| format!("the result is no JSON: {error}"))?;
         fs::write(path, text)
             .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     }
     if let Some(path) = &common.html {
-        fs::write(path, html::page(&report))
+        fs::write(path, html::page(report))
             .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     }
-    match error {
-        None => Ok(true),
-        Some(error) => Err(error),
-    }
+    Ok(())
 }

@@ -62,7 +62,7 @@ pub struct Sending {
     pub connections: usize,
 
     /// Requests of each connection that wait for their answers, at most
-    /// [default: 16, with a rate 1024].
+    /// [default: 16; with a rate 1024, fewer on more than 64 connections].
     #[arg(long, value_name = "N")]
     pub in_flight: Option<usize>,
 
@@ -224,6 +224,8 @@ pub struct Restart {
 const IN_FLIGHT: usize = 16;
 /// In an open loop: a broker that hesitates must not hold the sender up.
 const IN_FLIGHT_OPEN: usize = 1024;
+/// The same of all connections together: thousands of them need less each.
+const IN_FLIGHT_OPEN_ALL: usize = 64 * 1024;
 
 /// Longest time in which everything is read, in seconds.
 const CATCH_UP_MAX: f64 = 3600.0;
@@ -257,7 +259,9 @@ impl Sending {
     fn apply(&self, spec: &mut Spec) {
         spec.connections = self.connections;
         spec.in_flight = self.in_flight.unwrap_or(match spec.rate {
-            Some(_) => IN_FLIGHT_OPEN,
+            Some(_) => {
+                (IN_FLIGHT_OPEN_ALL / self.connections.max(1)).clamp(IN_FLIGHT, IN_FLIGHT_OPEN)
+            }
             None => IN_FLIGHT,
         });
         let fixed = || SizeDistribution::Fixed(self.size);
@@ -370,5 +374,31 @@ impl Restart {
             restart_command: Some(self.restart_command.clone()),
             ..self.produce.spec()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        produce: Produce,
+    }
+
+    #[test]
+    fn many_connections_of_an_open_loop_have_fewer_requests_each() {
+        let in_flight = |options: &[&str]| {
+            let all = ["produce"].iter().chain(options);
+            Command::parse_from(all).produce.spec().in_flight
+        };
+        assert_eq!(in_flight(&[]), 16);
+        assert_eq!(in_flight(&["--rate", "9"]), 1024);
+        assert_eq!(in_flight(&["--rate", "9", "--connections", "2000"]), 32);
+        assert_eq!(in_flight(&["--rate", "9", "--connections", "0"]), 1024);
+        assert_eq!(in_flight(&["--rate", "9", "--connections", "90000"]), 16);
+        assert_eq!(in_flight(&["--rate", "9", "--in-flight", "7"]), 7);
     }
 }

@@ -160,9 +160,10 @@ pub struct ServerUse {
     pub cpu_seconds: f64,
     /// Resident memory at the end.
     pub resident_bytes: u64,
-    /// Bytes written to the device on its account.
-    pub written_bytes: u64,
-    /// Context switches of all its threads.
+    /// Bytes written to the device on its account; `None` where the system does not tell.
+    #[serde(default)]
+    pub written_bytes: Option<u64>,
+    /// Context switches of all threads that it has at the end.
     pub context_switches: u64,
     /// Turns of RingMQ's loops longer than 10 ms; none for other brokers.
     pub long_turns: Option<u64>,
@@ -177,7 +178,11 @@ pub struct ClientUse {
     pub cpu_seconds: f64,
     /// Share of the time that its busiest thread was on a processor, 0 to 1.
     pub busiest_thread: f64,
-    /// The harness, not the broker, set the pace: its busiest thread had no time left.
+    /// Share of the time that this thread was ready, but others were on the processors, 0 to 1.
+    #[serde(default)]
+    pub run_delay: f64,
+    /// The harness, not the broker, set the pace: its busiest thread had no time left, as the
+    /// two shares above add up to more than 0.9.
     pub is_the_limit: bool,
 }
 

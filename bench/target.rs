@@ -292,7 +292,9 @@ pub fn offsets(route: &Route, code: i32, timeout: Duration) -> Result<Vec<i64>, 
         let answers = remote.expect_all(places.iter().map(ask).collect())?;
         for (index, answer) in places.into_iter().zip(answers) {
             let offset = answer.get("offset").and_then(|text| text.parse().ok());
-            found[index as usize] = offset.ok_or_else(|| {
+            // -1 is what some brokers say of a queue that nothing was ever put into.
+            let offset = offset.filter(|offset| (-1..i64::MAX).contains(offset));
+            found[index as usize] = offset.map(|offset| offset.max(0)).ok_or_else(|| {
                 format!(
                     "{} answered request {code} without an offset",
                     broker.address

@@ -10,3 +10,5 @@ mod faults;
 mod impostor;
 #[path = "bench/loads.rs"]
 mod loads;
+#[path = "bench/stalls.rs"]
+mod stalls;

@@ -3,7 +3,8 @@
 use super::answer::{Field, Reader};
 use super::clock;
 use super::connection::Connection;
-use super::live::{Live, Share, TICK_NS};
+use super::live::{Busy, Live, Share, TICK_NS};
+use super::others::Others;
 use super::template::{OPAQUE_MIN, Pull};
 use crate::bench::measure::recorder::{Recorder, Window};
 use crate::bench::remote::refusal;
@@ -33,6 +34,9 @@ pub enum Aim {
     End(i64),
     /// When the window is over and all of [`Plan::ends`] is read.
     Tail,
+    /// When of each sender that is known something has come that was due after the window; at
+    /// the latest [`Plan::timeout_ns`] after it. So a stall at its end is not cut off.
+    Others,
     /// At this queue offset it begins again where it began; ends with the window.
     Again(i64),
 }
@@ -108,10 +112,14 @@ pub struct Outcome {
     pub damaged: u64,
     /// Pulls that were answered.
     pub pulls: u64,
+    /// Queue offsets below those of [`Aim::End`] that were not reached.
+    pub unread: u64,
+    /// Whether the end of the window is why they were not.
+    pub is_cut: bool,
     /// When the last message came, in ns.
     pub last: u64,
-    /// Share of the window in which the thread was on a processor.
-    pub busy: f64,
+    /// How the thread spent the window.
+    pub busy: Busy,
     /// What ended it early.
     pub error: Option<String>,
 }
@@ -125,6 +133,7 @@ struct Moving {
     /// When to ask again, after an answer without messages.
     again: u64,
     is_done: bool,
+    others: Others,
 }
 
 struct Consumer<'a> {
@@ -150,8 +159,10 @@ pub fn run(plan: &Plan<'_>, job: Job) -> Outcome {
             gaps: 0,
             damaged: 0,
             pulls: 0,
+            unread: 0,
+            is_cut: false,
             last: 0,
-            busy: 0.0,
+            busy: Busy::default(),
             error: None,
         },
     };
@@ -160,6 +171,7 @@ pub fn run(plan: &Plan<'_>, job: Job) -> Outcome {
         asked: None,
         again: 0,
         is_done: false,
+        others: Others::default(),
         cursor,
     };
     let mut cursors: Vec<Moving> = job.cursors.into_iter().map(moving).collect();
@@ -170,6 +182,10 @@ pub fn run(plan: &Plan<'_>, job: Job) -> Outcome {
         plan.stop.abort();
         consumer.out.error = Some(error);
     }
+    consumer.out.unread = cursors
+        .iter()
+        .map(Moving::unread)
+        .fold(0, u64::saturating_add);
     consumer.out.busy = share.finish();
     consumer.out
 }
@@ -251,9 +267,15 @@ impl Consumer<'_> {
         match moving.cursor.aim {
             Aim::End(_) => {
                 let is_over = now >= self.plan.window.until;
+                self.out.is_cut |= is_over && !moving.is_done && moving.unread() > 0;
                 moving.is_done |= is_over || (waits_in_vain && moving.asked.is_none());
             }
             Aim::Again(_) => moving.is_done |= now >= self.plan.window.until,
+            Aim::Others => {
+                let until = self.plan.window.until;
+                let is_late = now.saturating_sub(until) > self.plan.timeout_ns;
+                moving.is_done |= now >= until && (moving.others.have_passed() || is_late);
+            }
             Aim::Tail => {
                 if let Some(end) = ends.map(|ends| ends[moving.cursor.place as usize]) {
                     moving.is_done |= moving.offset >= end || waits_in_vain;
@@ -329,7 +351,8 @@ impl Consumer<'_> {
                 let next = next.ok_or("answer to a pull without nextBeginOffset")?;
                 // The queue may not have caught up with what was acknowledged.
                 if next > moving.offset {
-                    self.out.gaps += (next - moving.offset) as u64;
+                    let gap = next.abs_diff(moving.offset);
+                    self.out.gaps = self.out.gaps.saturating_add(gap);
                     moving.offset = next;
                 } else {
                     moving.found_nothing(now, self.plan.wait_ns);
@@ -353,7 +376,7 @@ impl Consumer<'_> {
     ) -> Result<(), String> {
         let mut rest = frame.body;
         let (mut count, mut bytes) = (0, 0);
-        let is_tail = moving.cursor.aim == Aim::Tail;
+        let is_tail = matches!(moving.cursor.aim, Aim::Tail | Aim::Others);
         while !rest.is_empty() {
             let record = Record::parse(rest).map_err(|error| format!("a message: {error}"))?;
             rest = &rest[record.bytes().len()..];
@@ -364,8 +387,10 @@ impl Consumer<'_> {
                     moving.offset
                 ));
             }
-            self.out.gaps += (offset - moving.offset) as u64;
-            moving.offset = offset + 1;
+            let gap = offset.abs_diff(moving.offset);
+            self.out.gaps = self.out.gaps.saturating_add(gap);
+            let next = offset.checked_add(1);
+            moving.offset = next.ok_or_else(|| format!("queue offset {offset} has no next"))?;
             count += 1;
             bytes += body.len() as u64;
             let stamp = match self.plan.check {
@@ -382,6 +407,7 @@ impl Consumer<'_> {
             if let (true, Some(stamp)) = (is_tail, stamp) {
                 let latency = now.saturating_sub(stamp.due);
                 if stamp.due <= now && latency < AGE_MAX_NS {
+                    moving.others.note(&stamp, self.plan.window.until);
                     self.out
                         .recorder
                         .record(stamp.due, latency, 1, body.len() as u64);
@@ -408,6 +434,14 @@ impl Consumer<'_> {
 }
 
 impl Moving {
+    /// Queue offsets that are still to be read, where there is an end.
+    fn unread(&self) -> u64 {
+        match self.cursor.aim {
+            Aim::End(end) if end > self.offset => end.abs_diff(self.offset),
+            _ => 0,
+        }
+    }
+
     /// Nothing was there: the end, or to be asked again.
     fn found_nothing(&mut self, now: u64, wait_ns: u64) {
         match self.cursor.aim {
@@ -416,9 +450,9 @@ impl Moving {
                 self.again = now + RETRY_NS;
             }
             Aim::Again(_) => self.offset = self.cursor.start,
-            Aim::Tail if wait_ns == 0 => self.again = now + RETRY_NS,
+            Aim::Tail | Aim::Others if wait_ns == 0 => self.again = now + RETRY_NS,
             // The broker has waited.
-            Aim::Tail => {}
+            Aim::Tail | Aim::Others => {}
         }
     }
 

@@ -9,6 +9,7 @@ pub mod clock;
 pub mod connection;
 pub mod consumer;
 pub mod live;
+pub mod others;
 pub mod outage;
 pub mod pacing;
 pub mod payload;

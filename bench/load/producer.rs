@@ -3,7 +3,7 @@
 use super::answer::{Field, Reader};
 use super::clock;
 use super::connection::{Connection, Ended};
-use super::live::{Share, TICK_NS};
+use super::live::{Busy, Share, TICK_NS};
 use super::outage::Outage;
 use super::pacing::{LATE_NS, Pace, TURN_NS, Timer, precise_timers};
 use super::production::{Job, Line, Outcome, Plan};
@@ -70,7 +70,7 @@ pub fn run(plan: &Plan<'_>, job: Job) -> Outcome {
             failed: 0,
             refusal: None,
             late: 0,
-            busy: 0.0,
+            busy: Busy::default(),
             outage: Outage::new(plan.window),
             error: None,
         },
@@ -347,15 +347,21 @@ impl Producer<'_> {
         if let Some(sent) = &mut self.out.sent {
             let offset = self.reader.field(frame, &self.queue_offset);
             let offset = offset.ok_or("acknowledgement without queueOffset")?;
+            if offset < 0 || offset.checked_add(i64::from(batch)).is_none() {
+                return Err(format!("acknowledgement with queueOffset {offset}"));
+            }
             sent.acknowledge(line.producer, open.place, open.first, batch, offset);
         }
         self.out.acknowledged += u64::from(batch);
         // Of an open loop everything that was due in the window counts, however late it is
-        // answered: otherwise a broker that stalls would be measured without its stall.
-        let at = if self.is_paced { open.due } else { now };
-        let latency = now.saturating_sub(open.due);
+        // answered: otherwise a broker that stalls would be measured without its stall. Of a
+        // closed loop, where a request is due when it is sent, the same holds for latencies, but
+        // messages count when they are answered: those under way at the end are no throughput.
+        let counts_at = if self.is_paced { open.due } else { now };
         let (messages, bytes) = (u64::from(batch), u64::from(open.bytes));
-        self.out.recorder.record(at, latency, messages, bytes);
+        self.out.recorder.count(counts_at, messages, bytes);
+        let latency = now.saturating_sub(open.due);
+        self.out.recorder.latency_of(open.due, latency);
         if self.plan.reconnect {
             self.out.outage.acknowledged(now, u64::from(batch));
         }

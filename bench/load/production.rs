@@ -1,7 +1,7 @@
 //! What a thread of producers is told, and what it found.
 
 use super::connection::Connection;
-use super::live::Live;
+use super::live::{Busy, Live};
 use super::outage::Outage;
 use super::pacing::Pace;
 use super::payload::Payloads;
@@ -129,8 +129,8 @@ pub struct Outcome {
     pub refusal: Option<String>,
     /// Requests in the window that were sent more than 1 ms after their time.
     pub late: u64,
-    /// Share of the window in which the thread was on a processor.
-    pub busy: f64,
+    /// How the thread spent the window.
+    pub busy: Busy,
     /// Acknowledgements in time.
     pub outage: Outage,
     /// What ended it early.

@@ -22,11 +22,20 @@ pub struct Open {
 pub struct Slots {
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// Those that wait, in the order in which they were sent, linked through their slots.
+    oldest: u32,
+    newest: u32,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+/// No slot.
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
 struct Slot {
     open: Option<Open>,
+    /// Those sent before and after it.
+    older: u32,
+    newer: u32,
     /// Counts the requests that had this place, so that no answer is taken for a later one's.
     generation: u32,
 }
@@ -36,8 +45,18 @@ impl Slots {
     pub fn new(count: usize) -> Slots {
         let count = count.clamp(1, 1 << 20) as u32;
         Slots {
-            slots: vec![Slot::default(); count as usize],
+            slots: vec![
+                Slot {
+                    open: None,
+                    older: NONE,
+                    newer: NONE,
+                    generation: 0,
+                };
+                count as usize
+            ],
             free: (0..count).rev().collect(),
+            oldest: NONE,
+            newest: NONE,
         }
     }
 
@@ -59,7 +78,14 @@ impl Slots {
         let generations = (i32::MAX - OPAQUE_MIN) as u32 / count;
         slot.generation = (slot.generation + 1) % generations;
         slot.open = Some(open);
-        Some(OPAQUE_MIN + (slot.generation * count + index) as i32)
+        (slot.older, slot.newer) = (self.newest, NONE);
+        let opaque = OPAQUE_MIN + (slot.generation * count + index) as i32;
+        match self.slots.get_mut(self.newest as usize) {
+            Some(before) => before.newer = index,
+            None => self.oldest = index,
+        }
+        self.newest = index;
+        Some(opaque)
     }
 
     /// The request with this number leaves; `None` where none such waits.
@@ -71,12 +97,22 @@ impl Slots {
             return None;
         }
         let open = slot.open.take()?;
+        let (older, newer) = (slot.older, slot.newer);
+        match self.slots.get_mut(older as usize) {
+            Some(before) => before.newer = newer,
+            None => self.oldest = newer,
+        }
+        match self.slots.get_mut(newer as usize) {
+            Some(after) => after.older = older,
+            None => self.newest = older,
+        }
         self.free.push(number % count);
         Some(open)
     }
 
     /// All requests leave.
     pub fn take_all(&mut self) -> Vec<Open> {
+        (self.oldest, self.newest) = (NONE, NONE);
         let mut all = Vec::new();
         for (index, slot) in self.slots.iter_mut().enumerate() {
             if let Some(open) = slot.open.take() {
@@ -89,8 +125,8 @@ impl Slots {
 
     /// When the oldest of those that wait was sent.
     pub fn oldest(&self) -> Option<u64> {
-        let open = self.slots.iter().filter_map(|slot| slot.open);
-        open.map(|open| open.sent).min()
+        let slot = self.slots.get(self.oldest as usize)?;
+        slot.open.map(|open| open.sent)
     }
 }
 
@@ -125,6 +161,26 @@ mod tests {
         assert_eq!(slots.take_all().len(), 2);
         assert_eq!((slots.open(), slots.oldest()), (0, None));
         assert_eq!(slots.take(one), None);
+    }
+
+    #[test]
+    fn the_oldest_is_known_in_any_order_of_answers() {
+        let mut slots = Slots::new(4);
+        let put = |slots: &mut Slots, sent| slots.put(open(sent)).expect("room");
+        let numbers: Vec<i32> = (1..=4).map(|sent| put(&mut slots, sent)).collect();
+        for (answered, oldest) in [(1, Some(1)), (0, Some(3)), (3, Some(3))] {
+            assert!(slots.take(numbers[answered]).is_some());
+            assert_eq!(slots.oldest(), oldest);
+        }
+        let fifth = put(&mut slots, 5);
+        assert!(slots.take(numbers[2]).is_some());
+        assert_eq!(slots.oldest(), Some(5));
+        assert!(slots.take(fifth).is_some());
+        assert_eq!(slots.oldest(), None);
+        put(&mut slots, 6);
+        slots.take_all();
+        put(&mut slots, 7);
+        assert_eq!((slots.oldest(), slots.open()), (Some(7), 1));
     }
 
     #[test]

@@ -68,13 +68,20 @@ impl Recorder {
         }
     }
 
-    /// Notes `messages` that belong to the time `at`. Returns its second, if it counts.
-    pub fn count(&mut self, at: u64, messages: u64, body_bytes: u64) -> Option<usize> {
+    /// Notes `messages` that belong to the time `at`, if it counts.
+    pub fn count(&mut self, at: u64, messages: u64, body_bytes: u64) {
+        if let Some(second) = self.enter(at) {
+            self.messages += messages;
+            self.body_bytes += body_bytes;
+            self.seconds[second].messages += messages;
+        }
+    }
+
+    /// The second of a time, if it counts.
+    fn enter(&mut self, at: u64) -> Option<usize> {
         if !self.window.contains(at) {
             return None;
         }
-        self.messages += messages;
-        self.body_bytes += body_bytes;
         let second = ((at - self.window.from) / SECOND) as usize;
         if second > self.current_second {
             self.close_second();
@@ -83,13 +90,18 @@ impl Recorder {
         if self.seconds.len() <= second {
             self.seconds.resize_with(second + 1, OneSecond::default);
         }
-        self.seconds[second].messages += messages;
         Some(second)
     }
 
     /// The same, with one latency in ns.
     pub fn record(&mut self, at: u64, latency: u64, messages: u64, body_bytes: u64) {
-        let Some(second) = self.count(at, messages, body_bytes) else {
+        self.count(at, messages, body_bytes);
+        self.latency_of(at, latency);
+    }
+
+    /// Notes one latency in ns that belongs to the time `at`, and no message.
+    pub fn latency_of(&mut self, at: u64, latency: u64) {
+        let Some(second) = self.enter(at) else {
             return;
         };
         let latency = latency / 1000;
@@ -287,6 +299,19 @@ mod tests {
         assert_eq!(timeline[0].messages, 1001);
         assert_eq!(timeline[0].max_us, 2_500_000);
         assert_eq!(recorder.latency().expect("some").count, 3001);
+    }
+
+    #[test]
+    fn a_message_counts_when_it_is_answered_and_its_latency_when_it_was_sent() {
+        let mut recorder = Recorder::new(WINDOW);
+        recorder.count(WINDOW.from + 5, 3, 30);
+        recorder.latency_of(WINDOW.from - 5, 1_000_000);
+        recorder.count(WINDOW.until + 5, 2, 20);
+        recorder.latency_of(WINDOW.until - 5, 7_000_000);
+        assert_eq!((recorder.messages, recorder.body_bytes), (3, 30));
+        let latency = recorder.latency().expect("one");
+        assert_eq!(latency.count, 1);
+        near(latency.max_us, 7_000);
     }
 
     #[test]

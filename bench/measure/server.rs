@@ -2,9 +2,10 @@
 
 use crate::bench::load::clock;
 use crate::bench::result::ServerUse;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 
 /// State of a listening socket in `/proc/net/tcp`.
 const LISTENING: &str = "0A";
@@ -15,8 +16,10 @@ pub struct Usage {
     pid: u32,
     cpu_ns: u64,
     resident_bytes: u64,
-    written_bytes: u64,
-    context_switches: u64,
+    /// `None` where the system does not tell, as of another user's process.
+    written_bytes: Option<u64>,
+    /// Of each thread that it has, by its id.
+    context_switches: HashMap<u32, u64>,
 }
 
 impl Usage {
@@ -26,7 +29,7 @@ impl Usage {
             pid,
             cpu_ns: clock::cpu_of(pid)?,
             resident_bytes: resident(pid)?,
-            written_bytes: field(&format!("/proc/{pid}/io"), "write_bytes:").unwrap_or(0),
+            written_bytes: field(&format!("/proc/{pid}/io"), "write_bytes:"),
             context_switches: context_switches(pid),
         })
     }
@@ -37,10 +40,11 @@ impl Usage {
         same.then(|| ServerUse {
             cpu_seconds: self.cpu_ns.saturating_sub(earlier.cpu_ns) as f64 / clock::SECOND as f64,
             resident_bytes: self.resident_bytes,
-            written_bytes: self.written_bytes.saturating_sub(earlier.written_bytes),
-            context_switches: self
-                .context_switches
-                .saturating_sub(earlier.context_switches),
+            written_bytes: match (self.written_bytes, earlier.written_bytes) {
+                (Some(later), Some(earlier)) => Some(later.saturating_sub(earlier)),
+                _ => None,
+            },
+            context_switches: more(&self.context_switches, &earlier.context_switches),
             long_turns: None,
             large_allocations: None,
         })
@@ -92,9 +96,9 @@ fn resident(pid: u32) -> Option<u64> {
     Some(field(&format!("/proc/{pid}/status"), "VmRSS:")? * 1024)
 }
 
-fn context_switches(pid: u32) -> u64 {
+fn context_switches(pid: u32) -> HashMap<u32, u64> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
-        return 0;
+        return HashMap::new();
     };
     let of = |status: String| -> u64 {
         let lines = status.lines();
@@ -103,10 +107,22 @@ fn context_switches(pid: u32) -> u64 {
             .filter_map(|(_, count)| count.trim().parse::<u64>().ok())
             .sum()
     };
-    tasks
-        .filter_map(|task| fs::read_to_string(task.ok()?.path().join("status")).ok())
-        .map(of)
-        .sum()
+    let task = |path: PathBuf| {
+        let thread = path.file_name()?.to_str()?.parse().ok()?;
+        Some((thread, of(fs::read_to_string(path.join("status")).ok()?)))
+    };
+    tasks.filter_map(|entry| task(entry.ok()?.path())).collect()
+}
+
+/// What the threads of `later` counted since `earlier`. Threads that ended since then are left
+/// out: in a sum over the process, all that they ever counted would be missing.
+fn more(later: &HashMap<u32, u64>, earlier: &HashMap<u32, u64>) -> u64 {
+    let since = |(thread, &count): (&u32, &u64)| {
+        let before = earlier.get(thread).copied().unwrap_or(0);
+        // Less than before: another thread that got the number of one that ended.
+        count.checked_sub(before).unwrap_or(count)
+    };
+    later.iter().map(since).sum()
 }
 
 /// The first number behind `name` in a file of lines.
@@ -139,6 +155,28 @@ mod tests {
             1: 0100007F:2A9F 0100007F:C001 01 00000000:00000000 00:00000000 00000000     0        0 4712 1 0\n";
         assert_eq!(listening_inodes(table, 10911), ["4711"]);
         assert!(listening_inodes(table, 10912).is_empty());
+    }
+
+    #[test]
+    fn a_thread_that_ends_takes_nothing_away() {
+        let earlier = HashMap::from([(1, 100), (2, 5000), (3, 70)]);
+        let later = HashMap::from([(1, 150), (3, 7), (4, 20)]);
+        assert_eq!(more(&later, &earlier), 50 + 7 + 20);
+    }
+
+    #[test]
+    fn what_the_system_does_not_tell_is_not_zero() {
+        let told = |written_bytes| Usage {
+            written_bytes,
+            ..Usage::default()
+        };
+        let written = |later, earlier| {
+            let used = told(later).since(&told(earlier));
+            used.expect("the same process").written_bytes
+        };
+        assert_eq!(written(Some(7), Some(5)), Some(2));
+        assert_eq!(written(None, None), None);
+        assert_eq!(written(Some(7), None), None);
     }
 
     #[test]

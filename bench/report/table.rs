@@ -79,9 +79,14 @@ pub fn text(run: &Run) -> String {
     if run.client.is_the_limit {
         line(
             "note",
-            "the harness was the limit, not the broker: its busiest thread had no time left \
-             (try --threads)"
-                .to_owned(),
+            if run.client.run_delay > run.client.busiest_thread {
+                "the harness was the limit: others were on the processors when it had work (try \
+                 another machine)"
+            } else {
+                "the harness was the limit, not the broker: its busiest thread had no time left \
+                 (try --threads)"
+            }
+            .to_owned(),
         );
     }
     out
@@ -126,13 +131,14 @@ fn server_text(run: &Run, server: &ServerUse) -> String {
     let share = server.cpu_seconds / run.seconds.max(f64::MIN_POSITIVE) * 100.0;
     let per_second = run.messages as f64 / server.cpu_seconds.max(1e-9);
     let mut text = format!(
-        "{share:.0} % CPU, {} messages per CPU-second, {:.0} MiB resident, {:.1} MiB written, \
-         {} context switches",
+        "{share:.0} % CPU, {} messages per CPU-second, {:.0} MiB resident, {} context switches",
         rounded(per_second),
         server.resident_bytes as f64 / MIB,
-        server.written_bytes as f64 / MIB,
         count(server.context_switches)
     );
+    if let Some(written) = server.written_bytes {
+        let _ = write!(text, ", {:.1} MiB written", written as f64 / MIB);
+    }
     let counters = [
         (server.long_turns, "turns above 10 ms"),
         (server.large_allocations, "large allocations"),
@@ -149,9 +155,11 @@ fn harness_text(run: &Run) -> String {
     let share = run.client.cpu_seconds / run.seconds * 100.0;
     let each = run.client.cpu_seconds * 1e9 / run.messages.max(1) as f64;
     format!(
-        "{share:.0} % CPU, {} ns per message, busiest thread {:.0} %",
+        "{share:.0} % CPU, {} ns per message, busiest thread {:.0} %, {:.0} % waiting for a \
+         processor",
         rounded(each),
-        run.client.busiest_thread * 100.0
+        run.client.busiest_thread * 100.0,
+        run.client.run_delay * 100.0
     )
 }
 

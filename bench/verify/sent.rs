@@ -62,13 +62,7 @@ impl Sent {
     /// # Errors
     /// More than [`PAIRS_MAX`] pairs.
     pub fn new(producers: usize, places: usize) -> Result<Sent, String> {
-        let pairs = producers * places;
-        if pairs > PAIRS_MAX {
-            return Err(format!(
-                "{producers} connections times {places} queues are {pairs} orders to verify, \
-                 above the limit of {PAIRS_MAX}: take fewer, or --no-verify"
-            ));
-        }
+        let pairs = Sent::check(producers, places)?;
         Ok(Sent {
             places,
             pairs: vec![Pair::default(); pairs],
@@ -84,7 +78,23 @@ impl Sent {
         (first, pair.floor)
     }
 
-    /// They were acknowledged; the first of them is at this queue offset.
+    /// Whether so many orders can be verified. Returns their number.
+    ///
+    /// # Errors
+    /// Text with the limit.
+    pub fn check(producers: usize, places: usize) -> Result<usize, String> {
+        let pairs = producers.saturating_mul(places);
+        if pairs > PAIRS_MAX {
+            return Err(format!(
+                "{producers} connections times {places} queues are {pairs} orders to verify, \
+                 above the limit of {PAIRS_MAX}: take fewer, or --no-verify"
+            ));
+        }
+        Ok(pairs)
+    }
+
+    /// They were acknowledged; the first of them is at this queue offset. Neither it nor those
+    /// behind it may be beyond [`i64::MAX`].
     pub fn acknowledge(&mut self, producer: u32, place: u32, first: u32, count: u32, offset: i64) {
         let index = self.index(producer, place);
         let (pair, queue) = (&mut self.pairs[index], &mut self.ends[place as usize]);

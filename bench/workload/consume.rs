@@ -55,23 +55,17 @@ pub(super) fn catch_up(session: &Session<'_>, run: &mut Run) -> Result<(), Strin
         }),
         disturb: None,
     })?;
-    let until = measured.window.until;
-    let Some(mut consumed) = fill_in(run, measured) else {
+    let Some(mut consumed) = fill_in(run, measured, Length::UntilTheLast) else {
         return Ok(());
     };
-    let wanted: i64 = ends
-        .iter()
-        .zip(&starts)
-        .map(|(end, start)| end - start)
-        .sum();
-    let is_complete = consumed.received >= wanted.max(0).unsigned_abs();
+    let is_complete = consumed.unread == 0 && consumed.gaps == 0;
     run.extra.insert("pulls".to_owned(), consumed.pulls as f64);
     run.extra
         .insert("complete".to_owned(), f64::from(u8::from(is_complete)));
     let verified = match (&sent, consumed.reads.first()) {
         (Some(sent), Some(read)) => {
             let mut found = judge(sent, read);
-            if consumed.last >= until {
+            if consumed.is_cut {
                 // What was not reached in time is not missing.
                 (found.missing, found.misnumbered) = (0, 0);
             }
@@ -94,7 +88,7 @@ pub(super) fn tail(session: &Session<'_>, run: &mut Run) -> Result<(), String> {
         consumers: Some(Consumers {
             groups: vec![group(0)],
             starts: &starts,
-            aim: &|_| Aim::Tail,
+            aim: &|_| Aim::Others,
             check: if spec.verify {
                 Check::Records
             } else {
@@ -105,7 +99,7 @@ pub(super) fn tail(session: &Session<'_>, run: &mut Run) -> Result<(), String> {
         }),
         disturb: None,
     })?;
-    let Some(mut consumed) = fill_in(run, measured) else {
+    let Some(mut consumed) = fill_in(run, measured, Length::Whole) else {
         return Ok(());
     };
     run.extra
@@ -143,11 +137,20 @@ pub(super) fn fill(
     }
 }
 
-/// Puts what consumers found into the result. The measured part ends with the last message.
-fn fill_in(run: &mut Run, measured: Measured) -> Option<Consumed> {
+/// How long the measured part is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Length {
+    /// It ends with the last message: there was no more to read.
+    UntilTheLast,
+    /// As asked for: without messages at its end the broker, or its senders, stood still.
+    Whole,
+}
+
+/// Puts what consumers found into the result.
+fn fill_in(run: &mut Run, measured: Measured, length: Length) -> Option<Consumed> {
     let mut consumed = measured.consumed?;
     let mut window = measured.window;
-    if consumed.last > window.from {
+    if length == Length::UntilTheLast && consumed.last > window.from {
         window.until = window.until.min(consumed.last + 1);
     }
     consumed.recorder.window.until = window.until;
@@ -162,11 +165,15 @@ fn fill_in(run: &mut Run, measured: Measured) -> Option<Consumed> {
 }
 
 /// What can be said of messages whose sender is not known: each by its checksum, all by their
-/// queue offsets, which have no gaps.
+/// queue offsets, which have no gaps. What was not reached in time is not missing; what the
+/// broker did not give in that time is.
 fn by_themselves(consumed: &mut Consumed) -> Verified {
     Verified {
         good: consumed.received.saturating_sub(consumed.damaged),
-        missing: consumed.gaps,
+        missing: match consumed.is_cut {
+            true => consumed.gaps,
+            false => consumed.gaps.saturating_add(consumed.unread),
+        },
         wrong: consumed.damaged,
         ..Verified::default()
     }

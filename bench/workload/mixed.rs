@@ -12,7 +12,7 @@ use crate::bench::verify::Sent;
 const FILL: u64 = 500_000;
 
 /// The topic is filled, then loaded twice: three parts, each with producers of its own.
-const PARTS: usize = 3;
+pub(super) const PARTS: usize = 3;
 
 pub(super) fn run(session: &Session<'_>, run: &mut Run) -> Result<(), String> {
     let spec = session.spec;

@@ -4,7 +4,7 @@ use super::session::{ServerState, Session, server_use};
 use crate::bench::load::clock::{self, nanos, sleep_until};
 use crate::bench::load::connection::Connection;
 use crate::bench::load::consumer::{self, Aim, Check, Cursor};
-use crate::bench::load::live::Live;
+use crate::bench::load::live::{Busy, Live};
 use crate::bench::load::outage::Outage;
 use crate::bench::load::pacing::Pace;
 use crate::bench::load::producer;
@@ -26,7 +26,7 @@ const SHOW_NS: u64 = 200 * clock::MS;
 /// How often it is looked whether all are done, in ns.
 const LOOK_NS: u64 = 10 * clock::MS;
 
-/// A thread that is busier than this had no time left.
+/// A thread that ran, or was ready to run, for more than this share had no time left.
 const BUSY: f64 = 0.9;
 
 /// Producers of a phase.
@@ -61,7 +61,7 @@ pub(super) struct Consumers<'a> {
 }
 
 /// What is done to the broker in the middle of a phase.
-pub(super) type Disturb<'a> = dyn Fn(&Window) -> Result<(), String> + Sync + 'a;
+pub(super) type Disturb<'a> = dyn Fn(&Window, &Live) -> Result<(), String> + Sync + 'a;
 
 /// What is done, and how long.
 pub(super) struct Phase<'a> {
@@ -96,6 +96,8 @@ pub(super) struct Consumed {
     pub gaps: u64,
     pub damaged: u64,
     pub pulls: u64,
+    pub unread: u64,
+    pub is_cut: bool,
     pub last: u64,
 }
 
@@ -180,9 +182,9 @@ impl Session<'_> {
                 .into_iter()
                 .map(|job| scope.spawn(|| producer::run(&plan, job)))
                 .collect();
-            let disturbed = phase
-                .disturb
-                .map(|disturb| scope.spawn(move || disturb(&window)));
+            let disturbed = phase.disturb.map(|disturb| {
+                scope.spawn(|| disturb(&window, &live).inspect_err(|_| live.abort()))
+            });
             let ended = || match &phase.producers {
                 Some(_) => producers.iter().all(ScopedJoinHandle::is_finished),
                 None => consumers.iter().all(ScopedJoinHandle::is_finished),
@@ -212,6 +214,7 @@ impl Session<'_> {
                     .unwrap_or_else(|_| Err(PANICKED.to_owned()))?;
             }
             let busiest = busy.max(also_busy);
+            let shares = busiest.on_cpu + busiest.waiting;
             let (produced, consumed) = (produced.transpose()?, consumed.transpose()?);
             reached?;
             Ok(Measured {
@@ -224,8 +227,9 @@ impl Session<'_> {
                 server: server_use(watched.server.0.as_ref(), watched.server.1.as_ref()),
                 client: ClientUse {
                     cpu_seconds: watched.cpu_ns as f64 / clock::SECOND as f64,
-                    busiest_thread: busiest,
-                    is_the_limit: busiest > BUSY,
+                    busiest_thread: busiest.on_cpu,
+                    run_delay: busiest.waiting,
+                    is_the_limit: shares > BUSY,
                 },
             })
         })
@@ -383,9 +387,9 @@ type Joined<T> = Option<Result<T, String>>;
 fn join_producers(
     window: Window,
     threads: Vec<ScopedJoinHandle<'_, production::Outcome>>,
-) -> (Joined<Produced>, f64) {
+) -> (Joined<Produced>, Busy) {
     if threads.is_empty() {
-        return (None, 0.0);
+        return (None, Busy::default());
     }
     let mut all = Produced {
         recorder: Recorder::new(window),
@@ -396,7 +400,7 @@ fn join_producers(
         late: 0,
         outage: Outage::new(window),
     };
-    let (mut busy, mut error) = (0.0_f64, None);
+    let (mut busy, mut error) = (Busy::default(), None);
     for thread in threads {
         let Ok(one) = thread.join() else {
             error.get_or_insert(PANICKED.to_owned());
@@ -430,9 +434,9 @@ fn join_producers(
 fn join_consumers(
     window: Window,
     threads: Vec<ScopedJoinHandle<'_, consumer::Outcome>>,
-) -> (Joined<Consumed>, f64) {
+) -> (Joined<Consumed>, Busy) {
     if threads.is_empty() {
-        return (None, 0.0);
+        return (None, Busy::default());
     }
     let mut all = Consumed {
         recorder: Recorder::new(window),
@@ -441,9 +445,11 @@ fn join_consumers(
         gaps: 0,
         damaged: 0,
         pulls: 0,
+        unread: 0,
+        is_cut: false,
         last: 0,
     };
-    let (mut busy, mut error) = (0.0_f64, None);
+    let (mut busy, mut error) = (Busy::default(), None);
     for thread in threads {
         let Ok(one) = thread.join() else {
             error.get_or_insert(PANICKED.to_owned());
@@ -459,9 +465,11 @@ fn join_consumers(
             pairs.for_each(|(read, more)| read.merge(more));
         }
         all.received += one.received;
-        all.gaps += one.gaps;
+        all.gaps = all.gaps.saturating_add(one.gaps);
         all.damaged += one.damaged;
         all.pulls += one.pulls;
+        all.unread = all.unread.saturating_add(one.unread);
+        all.is_cut |= one.is_cut;
         all.last = all.last.max(one.last);
     }
     (Some(error.map_or(Ok(all), Err)), busy)

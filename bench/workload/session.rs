@@ -70,12 +70,19 @@ impl<'a> Session<'a> {
             Some(pid) if Usage::of(pid).is_none() => {
                 return Err(format!("--server-pid {pid}: there is no such process"));
             }
+            Some(_) if route.brokers.len() > 1 => {
+                return Err(format!(
+                    "--server-pid is one process, but the load goes to {} brokers",
+                    route.brokers.len()
+                ));
+            }
             Some(pid) => vec![pid],
             None => {
                 let brokers = route.brokers.iter();
-                let mut pids: Vec<u32> = brokers
-                    .filter_map(|broker| listener(broker.address))
-                    .collect();
+                let pids: Option<Vec<u32>> =
+                    brokers.map(|broker| listener(broker.address)).collect();
+                // Figures of some brokers for the load of all would be wrong.
+                let mut pids = pids.unwrap_or_default();
                 pids.sort_unstable();
                 pids.dedup();
                 pids
@@ -171,12 +178,18 @@ pub(super) fn server_use(
     later: Option<&ServerState>,
 ) -> Option<ServerUse> {
     let (earlier, later) = (earlier?, later?);
-    let mut sum = ServerUse::default();
+    let mut sum = ServerUse {
+        written_bytes: Some(0),
+        ..ServerUse::default()
+    };
     for (before, after) in earlier.usage.iter().zip(&later.usage) {
         let part = after.since(before)?;
         sum.cpu_seconds += part.cpu_seconds;
         sum.resident_bytes += part.resident_bytes;
-        sum.written_bytes += part.written_bytes;
+        sum.written_bytes = match (sum.written_bytes, part.written_bytes) {
+            (Some(sum), Some(part)) => Some(sum + part),
+            _ => None,
+        };
         sum.context_switches += part.context_switches;
     }
     let counted = |name: &str| {

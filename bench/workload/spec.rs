@@ -3,13 +3,67 @@
 use super::{Mode, Spec, Workload};
 use crate::bench::load::payload::BODY_BYTES_MAX;
 use crate::bench::load::template::TAGS_MAX;
+use crate::bench::verify::Sent;
 use crate::bench::verify::stamp::STAMP_BYTES;
 use std::collections::BTreeMap;
 
 /// Largest batch, in bytes of its bodies: it must fit into a frame.
 const BATCH_BYTES_MAX: usize = BODY_BYTES_MAX;
 
+/// Longest time of any kind, in seconds: a week.
+const SECONDS_MAX: f64 = 7.0 * 86_400.0;
+
+/// Most queues of all topics together, times groups: each has a request made in advance.
+const QUEUES_MAX: u64 = 1 << 20;
+
+/// Most pairs of a connection and a queue of those it sends to: each takes four bytes.
+const PAIRS_MAX: u64 = 1 << 26;
+
+/// Most requests that wait for their answers, of all connections: each has its place.
+const IN_FLIGHT_MAX: u64 = 1 << 23;
+
 impl Spec {
+    /// Whether what is asked for fits into memory, before any of it is made. Queues are those of
+    /// one broker.
+    fn check_products(&self) -> Result<(), String> {
+        let queues = u64::from(self.topics) * u64::from(self.queues);
+        let connections = self.connections as u64;
+        let groups = match self.workload {
+            Workload::FanOut => self.groups.into(),
+            _ => 1,
+        };
+        let products = [
+            (
+                "topics times queues times groups",
+                queues * groups,
+                QUEUES_MAX,
+            ),
+            (
+                "topics times queues times connections",
+                queues * connections,
+                PAIRS_MAX,
+            ),
+            (
+                "connections times requests in flight",
+                connections * self.in_flight as u64,
+                IN_FLIGHT_MAX,
+            ),
+        ];
+        for (name, product, most) in products {
+            if product > most {
+                return Err(format!("{name} is {product}, above the limit of {most}"));
+            }
+        }
+        if self.verify && self.workload != Workload::Tail {
+            let parts = match self.workload {
+                Workload::Mixed => super::mixed::PARTS,
+                _ => 1,
+            };
+            Sent::check(parts * self.connections, queues as usize)?;
+        }
+        Ok(())
+    }
+
     /// Whether bodies must have room for a stamp.
     fn needs_stamps(&self) -> bool {
         let measures_receipt = matches!(
@@ -39,18 +93,22 @@ impl Spec {
         within("threads", self.threads as u64, 1, 256)?;
         within("max", self.max.into(), 1, 10_000)?;
         within("groups", self.groups.into(), 1, 1000)?;
-        let positive = |name: &str, value: f64, least: f64| {
-            if value.is_finite() && value >= least {
+        self.check_products()?;
+        let bounded = |name: &str, value: f64, least: f64, most: f64| {
+            if (least..=most).contains(&value) {
                 Ok(())
             } else {
-                Err(format!("--{name} is {value}, not at least {least}"))
+                Err(format!("--{name} is {value}, not within {least}..={most}"))
             }
         };
-        positive("seconds", self.seconds, 0.1)?;
-        positive("warm-up", self.warm_up, 0.0)?;
-        positive("timeout", self.timeout, 0.1)?;
+        bounded("seconds", self.seconds, 0.1, SECONDS_MAX)?;
+        bounded("warm-up", self.warm_up, 0.0, SECONDS_MAX)?;
+        bounded("timeout", self.timeout, 0.1, SECONDS_MAX)?;
         if let Some(rate) = self.rate {
-            positive("rate", rate, 0.001)?;
+            bounded("rate", rate, 0.001, 1e9)?;
+        }
+        if self.mode == Mode::OneWay && self.workload != Workload::Produce {
+            return Err("--mode oneway: only `produce` can do without answers".to_owned());
         }
         if !(0.0..=1.0).contains(&self.compressible) {
             return Err(format!(
@@ -144,7 +202,33 @@ mod tests {
         };
         refused(|spec| spec.queues = 0, "--queues is 0");
         refused(|spec| spec.rate = Some(0.0), "--rate is 0");
-        refused(|spec| spec.seconds = f64::NAN, "--seconds");
+        refused(|spec| spec.seconds = f64::NAN, "--seconds is NaN");
+        refused(|spec| spec.seconds = f64::INFINITY, "--seconds is inf");
+        refused(|spec| spec.timeout = 1e18, "not within 0.1..=604800");
+        refused(|spec| spec.warm_up = -1.0, "--warm-up is -1");
+        let most = |spec: &mut Spec| (spec.topics, spec.queues) = (100_000, 4096);
+        refused(most, "409600000, above the limit of 1048576");
+        refused(
+            |spec| (spec.verify, spec.topics, spec.connections) = (false, 10_000, 10_000),
+            "connections is 800000000",
+        );
+        refused(
+            |spec| (spec.connections, spec.in_flight) = (1000, 1 << 20),
+            "in flight is 1048576000",
+        );
+        refused(
+            |spec| (spec.topics, spec.connections) = (1000, 1000),
+            "orders to verify",
+        );
+        for workload in [Workload::CatchUp, Workload::EndToEnd, Workload::Mixed] {
+            let spec = Spec {
+                workload,
+                mode: Mode::OneWay,
+                ..Spec::default()
+            };
+            let error = spec.check().expect_err("without answers");
+            assert!(error.contains("--mode oneway"), "{error}");
+        }
         refused(
             |spec| spec.size = "list:4096=9,10=1".parse().expect("sizes"),
             "no room",

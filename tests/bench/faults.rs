@@ -1,10 +1,14 @@
 //! What is wrong is named, with the address, and ends the run in time.
 
 use crate::command::{Found, bench};
+use crate::common::{Pull, shared, unique};
 use crate::impostor::{Answer, broker, listen};
 use ringmq::wire::command::Response;
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicI64, Ordering};
 
 const OPTIONS: [&str; 10] = [
@@ -146,6 +150,89 @@ fn an_acknowledgement_must_tell_the_queue_offset() {
     produce(address).failed("acknowledgement without queueOffset");
 }
 
+/// Beyond the last number there is no next message.
+#[test]
+fn queue_offsets_that_cannot_be_are_refused() {
+    for offset in [i64::MAX, -1] {
+        let address = broker(move |_| Answer::Reply(Response::ok().with("queueOffset", offset)));
+        produce(address).failed("acknowledgement with queueOffset");
+    }
+    let address = broker(|request| match request.fixed.code {
+        30 | 31 => Answer::Reply(Response::ok().with("offset", i64::MAX)),
+        _ => Answer::Reply(Response::error(3, "unknown")),
+    });
+    let to = address.to_string();
+    bench(&["consume", "--broker", &to, "--topic", "T"])
+        .failed(&format!("{address} answered request 31 without an offset"));
+}
+
+/// A broker that tells of 1000 messages and has none beyond the 32nd.
+#[test]
+fn an_existing_topic_that_is_read_in_part_fails_the_run() {
+    let some = Pull::new(&filled_with_32(), 0, 0);
+    let some = shared().connect().call(some).expect(0);
+    assert_eq!(some.records().len(), 32);
+    let address = broker(move |request| match request.fixed.code {
+        30 => Answer::Reply(Response::ok().with("offset", 1000)),
+        31 => Answer::Reply(Response::ok().with("offset", 0)),
+        11 => match request.get("queueOffset").map(str::parse) {
+            Some(Ok(0)) => {
+                Answer::Reply(Response::body(some.body.clone()).with("nextBeginOffset", 32))
+            }
+            _ => Answer::Reply(Response::error(19, "nothing").with("nextBeginOffset", 32)),
+        },
+        _ => Answer::Reply(Response::error(3, "unknown")),
+    });
+    let to = address.to_string();
+    let read = |options: &[&str]| {
+        let mut all = vec!["consume", "--broker", &to, "--topic", "T", "--queues", "1"];
+        all.extend(options);
+        bench(&all)
+    };
+    let found = read(&["--timeout", "1"]).failed("968 acknowledged messages are missing");
+    assert_eq!(found.number("/verified/missing"), 968.0);
+    assert_eq!(found.number("/verified/good"), 32.0);
+    assert_eq!(found.number("/extra/complete"), 0.0);
+
+    // Where the time is over, nothing is missing.
+    let found = read(&["--timeout", "60", "--seconds", "1"]).good();
+    assert_eq!(found.number("/verified/missing"), 0.0);
+    assert_eq!(found.number("/extra/complete"), 0.0);
+}
+
+/// A topic with one queue of 32 messages, on the shared broker.
+fn filled_with_32() -> String {
+    let topic = unique("filled");
+    let broker = shared().address().to_string();
+    let mut options = vec!["consume", "--broker", &broker, "--topic", &topic];
+    options.extend(["--queues", "1", "--fill", "32", "--size", "100"]);
+    bench(&options).good().verified(32);
+    topic
+}
+
+/// Whoever reads the output may be gone before it comes; the files are there all the same.
+#[test]
+fn a_closed_output_is_no_fault() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let json = folder.path().join("run.json");
+    let (reader, writer) = UnixStream::pair().expect("a pair");
+    drop(reader);
+    let broker = shared().address().to_string();
+    let child = Command::new(env!("CARGO_BIN_EXE_ringmq"))
+        .args(["bench", "produce", "--broker", &broker])
+        .args(["--seconds", "0.3", "--warm-up", "0", "--json"])
+        .arg(&json)
+        .stdin(Stdio::null())
+        .stdout(OwnedFd::from(writer))
+        .stderr(Stdio::piped())
+        .output()
+        .expect("the binary starts");
+    let stderr = String::from_utf8_lossy(&child.stderr);
+    assert_eq!(child.status.code(), Some(0), "{stderr}");
+    let text = std::fs::read_to_string(&json).expect("the result");
+    assert!(text.contains("\"runs\""), "{text}");
+}
+
 #[test]
 fn options_that_make_no_sense_are_named() {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
@@ -156,6 +243,10 @@ fn options_that_make_no_sense_are_named() {
         bench(&all)
     };
     with(&["--queues", "0"]).failed("--queues is 0, not within 1..=4096");
+    with(&["--timeout", "NaN"]).failed("--timeout is NaN, not within 0.1..=604800");
+    with(&["--seconds", "1e300"]).failed("--seconds is 1");
+    with(&["--topics", "100000", "--queues", "4096"]).failed("above the limit of 1048576");
+    bench(&["e2e", "--broker", &to, "--mode", "oneway"]).failed("--mode oneway: only `produce`");
     with(&["--size", "10"]).failed("bodies of 10 bytes have no room");
     let usage = with(&["--size-distribution", "normal:5"]);
     assert_eq!(usage.code, 2, "{}", usage.stderr);

@@ -174,7 +174,11 @@ fn row(run: &Run) -> Vec<String> {
         verified(run),
         of_server(&|server| format!("{:.1} s", server.cpu_seconds)),
         of_server(&|server| units::bytes(server.resident_bytes as f64)),
-        of_server(&|server| units::bytes(server.written_bytes as f64)),
+        of_server(&|server| {
+            server
+                .written_bytes
+                .map_or(String::new(), |written| units::bytes(written as f64))
+        }),
         of_server(&|server| units::count(server.context_switches as f64)),
         format!("{:.1} s", client.cpu_seconds),
         format!(
