@@ -136,7 +136,9 @@ mod tests {
 
     fn judged(name: &str, runs: &[Run]) -> Cell {
         let plans = cells::matching(name, cells::all()).expect("a cell");
-        super::cells(&plans, runs).remove(0)
+        let cells = super::cells(&plans, runs);
+        let named = cells.into_iter().find(|cell| cell.name == name);
+        named.expect("the cell of that name")
     }
 
     fn figure<'a>(cell: &'a Cell, name: &str) -> &'a Figure {

@@ -51,14 +51,13 @@ const SPACE_PARTS: u64 = 4;
 /// Least free space with which a run begins.
 const SPACE_BYTES_MIN: u64 = 3 * GIB;
 
-/// Messages that are read from the start: as many as were read in a [`READING_PART`] of a run's
-/// length by a broker that gives so many a second, but no fewer than it gives in 3 s.
+/// Rate at which a fast broker is read from the start, messages a second.
 const READ_PER_SECOND: f64 = 700e3;
 
-/// See [`READ_PER_SECOND`].
+/// Share of a run's length that reading shall take at that rate.
 const READING_PART: f64 = 0.2;
 
-/// Shortest reading, in seconds.
+/// Shortest reading at that rate, in seconds.
 const READING_MIN: f64 = 3.0;
 
 /// Most messages that are read from the start.
@@ -182,7 +181,7 @@ impl Compare {
             file_system: space::file_system(&parent),
             ..machine()
         };
-        let in_memory = in_memory(&machine.file_system, &parent, self.dir.is_some())?;
+        let in_memory = space::in_memory(&machine.file_system, &parent, self.dir.is_some())?;
         process::clean_up_at_a_sudden_end()?;
         let campaign = self.campaign(plans, &parent, machine.memory_bytes)?;
         let mut report = Report {
@@ -333,26 +332,6 @@ fn can_be_written(file: &Path) -> Result<(), String> {
     opened.map(|_| ()).map_err(told)
 }
 
-/// What is to be said of stores in memory; `None` where they are not.
-///
-/// # Errors
-/// They are, and nobody asked for that.
-fn in_memory(file_system: &str, folder: &Path, asked_for: bool) -> Result<Option<String>, String> {
-    match file_system {
-        "tmpfs" | "ramfs" if asked_for => Ok(Some(format!(
-            "The stores were in memory ({file_system}): figures of SYNC_FLUSH say nothing of a device."
-        ))),
-        "tmpfs" | "ramfs" => Err(format!(
-            "{} is in memory ({file_system}), where SYNC_FLUSH measures no device: choose a folder on a disk \
-             with --dir, or name this one with it",
-            fs::canonicalize(folder)
-                .unwrap_or_else(|_| folder.to_owned())
-                .display()
-        )),
-        _ => Ok(None),
-    }
-}
-
 /// Messages that are put into a topic before it is read, for runs of this length.
 fn messages_to_read(seconds: f64, stored_bytes_max: u64) -> u64 {
     let reading = (seconds * READING_PART).max(READING_MIN);
@@ -473,16 +452,6 @@ mod tests {
             let found = messages_to_read(seconds, stored_bytes_max);
             assert_eq!(found, messages, "{seconds} {stored_bytes_max}");
         }
-    }
-
-    #[test]
-    fn stores_in_memory_must_be_asked_for() {
-        let of = |kind, asked| in_memory(kind, Path::new("/"), asked);
-        assert_eq!(of("ext4", false), Ok(None));
-        let refused = of("tmpfs", false).expect_err("in memory");
-        assert!(refused.contains("tmpfs") && refused.contains("--dir"));
-        let note = of("tmpfs", true).expect("asked for").expect("a note");
-        assert!(note.contains("in memory (tmpfs)"), "{note}");
     }
 
     #[test]
