@@ -224,4 +224,20 @@ pub struct Figure {
     /// most this otherwise.
     #[serde(default)]
     pub limit: Option<f64>,
+    /// Rounds in which both brokers have a value; 0 where it was not measured.
+    #[serde(default)]
+    pub rounds: u32,
+    /// Only the limit is asked for: the figure sets a broker against itself.
+    #[serde(default)]
+    pub only_limit: bool,
+    /// In a run that it is made from the harness was the limit, not the broker.
+    #[serde(default)]
+    pub harness_was_limit: bool,
+}
+
+impl Figure {
+    /// Whether both brokers have a value; if not, values and factor are 0.
+    pub fn is_measured(&self) -> bool {
+        self.factor > 0.0
+    }
 }

@@ -1,6 +1,7 @@
 //! Apache RocketMQ: its jars, from Maven or a folder, and how its programs are started.
 
 use super::process::Process;
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -69,7 +70,7 @@ impl Apache {
     }
 
     fn fetched() -> Result<Apache, String> {
-        let cache = cache()?;
+        let cache = cache(|name| std::env::var_os(name))?;
         let jars = cache.join(CACHE_NAME);
         if fs::read_to_string(jars.join("pom.xml")).is_ok_and(|pom| pom == POM) {
             return Apache::in_folder(&jars);
@@ -108,13 +109,18 @@ impl Apache {
     }
 }
 
-/// Where fetched things are kept: `$RINGMQ_TEST_CACHE`, or `~/.cache/ringmq-tests`.
-fn cache() -> Result<PathBuf, String> {
-    if let Some(cache) = std::env::var_os("RINGMQ_TEST_CACHE") {
+/// Where fetched things are kept: `$RINGMQ_BENCH_CACHE`, else `$RINGMQ_TEST_CACHE`, so that tests
+/// and comparisons share them, else `~/.cache/ringmq`.
+fn cache(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, String> {
+    let named = ["RINGMQ_BENCH_CACHE", "RINGMQ_TEST_CACHE"]
+        .into_iter()
+        .filter_map(&variable)
+        .find(|value| !value.is_empty());
+    if let Some(cache) = named {
         return Ok(cache.into());
     }
-    let home = std::env::var_os("HOME").ok_or("neither RINGMQ_TEST_CACHE nor HOME is set")?;
-    Ok(PathBuf::from(home).join(".cache/ringmq-tests"))
+    let home = variable("HOME").ok_or("neither RINGMQ_BENCH_CACHE nor HOME is set")?;
+    Ok(PathBuf::from(home).join(".cache/ringmq"))
 }
 
 /// Version of the broker whose jar is in a folder.
@@ -165,6 +171,27 @@ mod tests {
         let found = Apache::in_folder(folder.path()).expect("a jar");
         assert_eq!(found.version, "5.4.1");
         assert!(found.jars.ends_with("lib"));
+    }
+
+    #[test]
+    fn the_cache_is_where_the_environment_says() {
+        let of = |set: &[(&str, &str)]| {
+            cache(|name| {
+                let (_, value) = set.iter().find(|(known, _)| *known == name)?;
+                Some(OsString::from(value))
+            })
+        };
+        let home = ("HOME", "/home/me");
+        let test = ("RINGMQ_TEST_CACHE", "/test");
+        let bench = ("RINGMQ_BENCH_CACHE", "/bench");
+        assert_eq!(of(&[home, test, bench]), Ok("/bench".into()));
+        assert_eq!(of(&[home, test]), Ok("/test".into()));
+        assert_eq!(of(&[home]), Ok("/home/me/.cache/ringmq".into()));
+        assert_eq!(
+            of(&[home, ("RINGMQ_BENCH_CACHE", "")]),
+            Ok("/home/me/.cache/ringmq".into())
+        );
+        assert!(of(&[]).is_err_and(|error| error.contains("RINGMQ_BENCH_CACHE")));
     }
 
     #[test]

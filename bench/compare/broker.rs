@@ -234,6 +234,11 @@ impl Broker {
     /// Ends it, and deletes its store. A virtual machine takes long to end in order, for a store
     /// that nobody will open: Apache's are killed.
     pub fn stop(mut self) {
+        // Not while one of its processes is frozen.
+        if let Some(nameserver) = &mut self.nameserver {
+            nameserver.thaw();
+        }
+        self.broker.thaw();
         if self.kind == Kind::RingMq {
             self.broker.stop();
         }
@@ -255,7 +260,7 @@ fn ringmq(home: &Path, flush: Flush, port: u16, nameserver_port: u16) -> Result<
     let mut command = Command::new("/proc/self/exe");
     command
         .arg0("ringmq")
-        .args(["server", "--log-level", "info", "--store"])
+        .args(["server", "--store"])
         .arg(home.join("store"))
         .arg("--set")
         .arg(format!("listenPort={port}"))

@@ -320,7 +320,7 @@ fn memory() -> CellPlan {
 }
 
 /// The cells that a pattern names: parts between commas, each a name, a part of names, or with
-/// `*` for anything whole names.
+/// `*` for anything whole names. Cells that these are made from come along.
 ///
 /// # Errors
 /// Text with a part that names no cell.
@@ -339,7 +339,15 @@ pub fn matching(pattern: &str, cells: Vec<CellPlan>) -> Result<Vec<CellPlan>, St
             false => matches(part, cell.name),
         })
     };
-    Ok(cells.into_iter().filter(named).collect())
+    let shares = cells.iter().filter(|cell| named(cell));
+    let needed: Vec<&str> = shares
+        .flat_map(|cell| match cell.work {
+            Work::Share(of, over) => vec![of, over],
+            _ => Vec::new(),
+        })
+        .collect();
+    let wanted = |cell: &CellPlan| named(cell) || needed.contains(&cell.name);
+    Ok(cells.into_iter().filter(wanted).collect())
 }
 
 fn matches(pattern: &str, name: &str) -> bool {
@@ -396,6 +404,15 @@ mod tests {
         assert_eq!(names("a*c-*x1"), ["async-64x1", "async-1x1"]);
         assert_eq!(names("mixed, memory"), ["mixed", "memory"]);
         assert_eq!(names("*").len(), all().len());
+    }
+
+    #[test]
+    fn a_share_brings_the_cells_that_it_is_of() {
+        assert_eq!(
+            names("sync-share-4x256"),
+            ["async-4x256", "sync-4x256", "sync-share-4x256"]
+        );
+        assert_eq!(names("sync-4x256"), ["sync-4x256"]);
     }
 
     #[test]

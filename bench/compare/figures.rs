@@ -24,21 +24,26 @@ fn cell(plan: &CellPlan, runs: &[Run]) -> Cell {
     for asked in &plan.asked {
         let pairs = pairs(plan, asked.measure, runs);
         let more_is_better = asked.measure.more_is_better();
-        let Some(compared) = compare(&pairs, more_is_better) else {
-            continue;
-        };
-        rounds = rounds.max(pairs.len() as u32);
-        figures.push(Figure {
+        let mut figure = Figure {
             name: asked.measure.name().to_owned(),
             unit: asked.measure.unit().to_owned(),
             more_is_better,
-            ours: compared.ours,
-            theirs: compared.theirs,
-            factor: compared.factor,
-            spread: compared.spread,
             bar: asked.bar,
             limit: asked.limit,
-        });
+            only_limit: asked.measure.only_limit(),
+            harness_was_limit: harness_was_limit(plan, asked.measure, runs),
+            ..Figure::default()
+        };
+        // What was asked for and has no value stays, as not measured.
+        if let Some(compared) = compare(&pairs, more_is_better) {
+            figure.ours = compared.ours;
+            figure.theirs = compared.theirs;
+            figure.factor = compared.factor;
+            figure.spread = compared.spread;
+            figure.rounds = compared.rounds;
+        }
+        rounds = rounds.max(figure.rounds);
+        figures.push(figure);
     }
     Cell {
         name: plan.name.to_owned(),
@@ -83,6 +88,18 @@ fn pairs(plan: &CellPlan, measure: Measure, runs: &[Run]) -> Vec<(f64, f64)> {
     (1..=last).filter_map(pair).collect()
 }
 
+/// Whether a rate is, in a run that it is made from, what the harness could do and not the broker.
+fn harness_was_limit(plan: &CellPlan, measure: Measure, runs: &[Run]) -> bool {
+    let of_cells = match plan.work {
+        Work::Share(of, over) => vec![of, over],
+        _ => vec![plan.name],
+    };
+    measure.is_rate()
+        && runs.iter().any(|run| {
+            run.client.is_the_limit && run.error.is_none() && of_cells.contains(&run.cell.as_str())
+        })
+}
+
 /// The most resident memory at the end of any run of a broker that a client of this harness loaded.
 fn most_resident(ours: bool, runs: &[Run]) -> Option<f64> {
     let of_broker = runs.iter().filter(|run| is_ours(run) == ours);
@@ -119,7 +136,9 @@ mod tests {
 
     fn judged(name: &str, runs: &[Run]) -> Cell {
         let plans = cells::matching(name, cells::all()).expect("a cell");
-        super::cells(&plans, runs).remove(0)
+        let cells = super::cells(&plans, runs);
+        let named = cells.into_iter().find(|cell| cell.name == name);
+        named.expect("the cell of that name")
     }
 
     fn figure<'a>(cell: &'a Cell, name: &str) -> &'a Figure {
@@ -171,7 +190,48 @@ mod tests {
         let share = figure(&cell, "share of rate");
         assert_eq!((share.ours, share.theirs), (0.9, 0.45));
         assert_eq!((share.factor, share.limit), (2.0, Some(0.85)));
-        assert!(judged("sync-share-4x256", &runs[..3]).figures.is_empty());
+        let half = judged("sync-share-4x256", &runs[..3]);
+        assert!(!figure(&half, "share of rate").is_measured());
+    }
+
+    #[test]
+    fn what_has_no_value_stays_as_not_measured() {
+        let mut runs = [
+            run("async-4x16", "RingMQ 1", 1, 500),
+            run("async-4x16", "Apache RocketMQ 5", 1, 100),
+            run("async-4x16", "RingMQ 1", 2, 500),
+            run("async-4x16", "Apache RocketMQ 5", 2, 100),
+        ];
+        runs[3].server = None;
+        let per_cpu = |runs: &[Run]| {
+            let cell = judged("async-4x16", runs);
+            assert_eq!((cell.rounds, figure(&cell, "messages").rounds), (2, 2));
+            figure(&cell, "messages per CPU-second").clone()
+        };
+        assert_eq!(per_cpu(&runs).rounds, 1);
+        runs[0].server = None;
+        let none = per_cpu(&runs);
+        assert_eq!((none.rounds, none.bar), (0, Some(12.0)));
+        assert!(!none.is_measured());
+    }
+
+    #[test]
+    fn rates_at_the_limit_of_the_harness_are_marked() {
+        let mut runs = [
+            run("async-4x256", "RingMQ 1", 1, 1_000),
+            run("sync-4x256", "RingMQ 1", 1, 900),
+            run("async-4x256", "Apache RocketMQ 5", 1, 100),
+            run("sync-4x256", "Apache RocketMQ 5", 1, 45),
+        ];
+        let marked = |runs: &[Run], cell: &str, name: &str| {
+            figure(&judged(cell, runs), name).harness_was_limit
+        };
+        assert!(!marked(&runs, "async-4x256", "messages"));
+        runs[0].client.is_the_limit = true;
+        assert!(marked(&runs, "async-4x256", "messages"));
+        assert!(marked(&runs, "sync-share-4x256", "share of rate"));
+        assert!(!marked(&runs, "async-4x256", "p50"));
+        assert!(!marked(&runs, "sync-4x256", "messages"));
     }
 
     #[test]

@@ -1,34 +1,58 @@
 //! What a figure says: won as far as is asked for, won, or lost.
 
-use crate::bench::result::Figure;
+use crate::bench::result::{Cell, Figure};
 
 /// How RingMQ stands in a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
-    /// Not worse than the other, and not below what is asked for.
+    /// Better than the other, and not below what is asked for.
     Ahead,
+    /// As good as is asked for, where that is all that counts, though the other is not worse.
+    BarMet,
+    /// Neither better nor worse: a tie, or rounds on both sides of it.
+    Even,
     /// Not worse than the other, but below what is asked for.
     BelowBar,
     /// Worse than the other.
     Behind,
+    /// Asked for, but one of the brokers has no value.
+    NotMeasured,
 }
 
+/// A factor less than this away from 1 is a tie: it is shown as `1.00x`.
+const TIE: f64 = 0.005;
+
 impl Standing {
+    /// All of them, the best first.
+    pub const ALL: [Standing; 6] = [
+        Standing::Ahead,
+        Standing::BarMet,
+        Standing::Even,
+        Standing::BelowBar,
+        Standing::Behind,
+        Standing::NotMeasured,
+    ];
+
     /// How RingMQ stands in `figure`.
     pub fn of(figure: &Figure) -> Standing {
+        if !figure.is_measured() {
+            return Standing::NotMeasured;
+        }
         let limit_met = match figure.limit {
             None => true,
             Some(limit) if figure.more_is_better => figure.ours >= limit,
             Some(limit) => figure.ours <= limit,
         };
-        let bar_met = figure.bar.is_none_or(|bar| figure.factor >= bar);
-        // A factor that is not a number is no win.
-        if figure.factor.is_nan() || figure.factor < 1.0 {
-            Standing::Behind
-        } else if bar_met && limit_met {
-            Standing::Ahead
-        } else {
-            Standing::BelowBar
+        let bar_met = limit_met && figure.bar.is_none_or(|bar| figure.factor >= bar);
+        let (least, most) = figure.spread;
+        let even = (figure.factor - 1.0).abs() < TIE || (least < 1.0 && most > 1.0);
+        let better = figure.factor > 1.0;
+        match (bar_met, even, better) {
+            (true, false, true) => Standing::Ahead,
+            (true, ..) if figure.only_limit => Standing::BarMet,
+            (true, true, _) => Standing::Even,
+            (false, true, _) | (false, _, true) => Standing::BelowBar,
+            (_, false, false) => Standing::Behind,
         }
     }
 
@@ -36,10 +60,24 @@ impl Standing {
     pub fn name(self) -> &'static str {
         match self {
             Standing::Ahead => "ahead",
+            Standing::BarMet => "bar met",
+            Standing::Even => "even",
             Standing::BelowBar => "below bar",
             Standing::Behind => "behind",
+            Standing::NotMeasured => "not measured",
         }
     }
+}
+
+/// Said beside a standing where the harness set the pace.
+pub const HARNESS_WAS_LIMIT: &str = "harness at its limit";
+
+/// How many figures of `cells` stand how, the best first; a standing that none has is left out.
+pub fn counts(cells: &[Cell]) -> Vec<(Standing, usize)> {
+    let figures = || cells.iter().flat_map(|cell| &cell.figures);
+    let number = |standing| figures().filter(|f| Standing::of(f) == standing).count();
+    let all = Standing::ALL.map(|standing| (standing, number(standing)));
+    all.into_iter().filter(|(_, number)| *number > 0).collect()
 }
 
 /// What is asked for in a figure, as text; empty if nothing is.
@@ -70,6 +108,7 @@ mod tests {
     fn figure(factor: f64, bar: Option<f64>) -> Figure {
         Figure {
             factor,
+            spread: (factor, factor),
             bar,
             ..Figure::default()
         }
@@ -78,12 +117,16 @@ mod tests {
     #[test]
     fn a_loss_is_a_loss_and_a_bar_a_bar() {
         for (factor, bar, standing) in [
-            (1.0, None, Standing::Ahead),
-            (0.999, None, Standing::Behind),
+            (1.01, None, Standing::Ahead),
+            (1.0, None, Standing::Even),
+            (0.999, None, Standing::Even),
+            (0.99, None, Standing::Behind),
+            (1.0, Some(2.0), Standing::BelowBar),
             (12.0, Some(12.0), Standing::Ahead),
             (11.9, Some(12.0), Standing::BelowBar),
             (0.9, Some(12.0), Standing::Behind),
-            (f64::NAN, None, Standing::Behind),
+            (f64::NAN, None, Standing::NotMeasured),
+            (0.0, None, Standing::NotMeasured),
         ] {
             assert_eq!(Standing::of(&figure(factor, bar)), standing, "{factor}");
         }
@@ -94,6 +137,7 @@ mod tests {
         let memory = |ours| Figure {
             ours,
             factor: 40.0,
+            spread: (40.0, 40.0),
             limit: Some(100e6),
             unit: "bytes".to_owned(),
             ..Figure::default()
@@ -104,12 +148,44 @@ mod tests {
         let share = |ours| Figure {
             ours,
             factor: 1.2,
+            spread: (1.2, 1.2),
             limit: Some(0.85),
             more_is_better: true,
             ..Figure::default()
         };
         assert_eq!(Standing::of(&share(0.9)), Standing::Ahead);
         assert_eq!(Standing::of(&share(0.8)), Standing::BelowBar);
+    }
+
+    #[test]
+    fn rounds_on_both_sides_of_a_tie_decide_nothing() {
+        for (factor, bar, standing) in [
+            (2.0, None, Standing::Even),
+            (0.7, None, Standing::Even),
+            (2.0, Some(1.5), Standing::Even),
+            (2.0, Some(2.5), Standing::BelowBar),
+        ] {
+            let figure = Figure {
+                spread: (0.3, 3.0),
+                ..figure(factor, bar)
+            };
+            assert_eq!(Standing::of(&figure), standing, "{factor} {bar:?}");
+        }
+    }
+
+    #[test]
+    fn where_only_the_limit_counts_the_other_cannot_win() {
+        let growth = |ours, factor| Figure {
+            ours,
+            limit: Some(2.0),
+            only_limit: true,
+            ..figure(factor, None)
+        };
+        assert_eq!(Standing::of(&growth(1.1, 0.9)), Standing::BarMet);
+        assert_eq!(Standing::of(&growth(1.1, 1.0)), Standing::BarMet);
+        assert_eq!(Standing::of(&growth(1.1, 3.0)), Standing::Ahead);
+        assert_eq!(Standing::of(&growth(2.1, 3.0)), Standing::BelowBar);
+        assert_eq!(Standing::of(&growth(2.1, 0.9)), Standing::Behind);
     }
 
     #[test]

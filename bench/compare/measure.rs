@@ -70,6 +70,16 @@ impl Measure {
         matches!(self, Measure::Rate | Measure::PerCpu | Measure::ShareOfRate)
     }
 
+    /// Whether it is a rate, or made of rates.
+    pub fn is_rate(self) -> bool {
+        matches!(self, Measure::Rate | Measure::ShareOfRate)
+    }
+
+    /// Whether it sets a broker against itself, so that only RingMQ's own value is asked for.
+    pub fn only_limit(self) -> bool {
+        matches!(self, Measure::MixedRatio | Measure::ShareOfRate)
+    }
+
     /// Its value in one run; `None` where the run does not have it, or where it needs more than
     /// one run.
     pub fn of(self, run: &Run) -> Option<f64> {

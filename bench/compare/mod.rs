@@ -24,7 +24,8 @@ use broker::{Kind, Setup};
 use campaign::Campaign;
 use cells::CellPlan;
 use clap::Args;
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 const GIB: u64 = 1 << 30;
@@ -49,6 +50,30 @@ const SPACE_PARTS: u64 = 4;
 
 /// Least free space with which a run begins.
 const SPACE_BYTES_MIN: u64 = 3 * GIB;
+
+/// Rate at which a fast broker is read from the start, messages a second.
+const READ_PER_SECOND: f64 = 700e3;
+
+/// Share of a run's length that reading shall take at that rate.
+const READING_PART: f64 = 0.2;
+
+/// Shortest reading at that rate, in seconds.
+const READING_MIN: f64 = 3.0;
+
+/// Most messages that are read from the start.
+const MESSAGES_TO_READ_MAX: f64 = 5e6;
+
+/// The same in the quick form.
+const MESSAGES_TO_READ_QUICK: u64 = 100_000;
+
+/// Bytes that a message to be read takes in a store, with its index entries.
+const STORED_BYTES_PER_MESSAGE: u64 = 1200;
+
+/// Share of a store's greatest size that messages to be read may take.
+const READ_PARTS: u64 = 3;
+
+/// Greatest length that can be asked for, in seconds: a day.
+const SECONDS_MAX: f64 = 86_400.0;
 
 /// Options of `ringmq bench compare`.
 #[derive(Debug, Args)]
@@ -80,7 +105,10 @@ pub struct Compare {
     #[arg(long, value_name = "DIR")]
     pub apache_dir: Option<PathBuf>,
 
-    /// Where both stores are made, and deleted at the end [default: the folder for temporary files].
+    /// Where both stores are made, each in a folder of its own that is deleted at the end [default:
+    /// the working directory].
+    ///
+    /// A file system in memory must be named: SYNC_FLUSH measures no device there.
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 
@@ -119,8 +147,10 @@ Exit code: 1 if anything failed. A figure never fails.";
 
 fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(seconds) if seconds.is_finite() && seconds >= 1.0 => Ok(seconds),
-        _ => Err(format!("{text:?} is no number of seconds from 1")),
+        Ok(seconds) if (1.0..=SECONDS_MAX).contains(&seconds) => Ok(seconds),
+        _ => Err(format!(
+            "{text:?} is no number of seconds from 1 to {SECONDS_MAX}"
+        )),
     }
 }
 
@@ -131,32 +161,33 @@ impl Compare {
     /// Text with what is in the way.
     pub fn run(&self) -> Result<bool, String> {
         if self.list {
-            print!("{}", list(&self.plans()?));
+            print(&list(&self.plans()?));
             return Ok(true);
         }
         if let Some(file) = &self.from {
             return self.show(&read(file)?);
         }
         let plans = self.plans()?;
-        let parent = self.dir.clone().unwrap_or_else(std::env::temp_dir);
+        let parent = self.dir.clone().unwrap_or_else(|| PathBuf::from("."));
         fs::create_dir_all(&parent).map_err(|error| format!("{}: {error}", parent.display()))?;
         // Before anything is measured: a report that cannot be written is an hour for nothing.
         for file in [&self.json, &self.html, &self.markdown]
             .into_iter()
             .flatten()
         {
-            fs::write(file, "").map_err(|error| format!("{}: {error}", file.display()))?;
+            can_be_written(file)?;
         }
-        process::clean_up_on_signals()?;
         let machine = Machine {
             file_system: space::file_system(&parent),
             ..machine()
         };
+        let in_memory = space::in_memory(&machine.file_system, &parent, self.dir.is_some())?;
+        process::clean_up_at_a_sudden_end()?;
         let campaign = self.campaign(plans, &parent, machine.memory_bytes)?;
         let mut report = Report {
             command: std::env::args().collect::<Vec<_>>().join(" "),
             began_ms: epoch_ms(),
-            notes: self.notes(&campaign),
+            notes: self.notes(&campaign).into_iter().chain(in_memory).collect(),
             machine,
             ..Report::default()
         };
@@ -185,13 +216,19 @@ impl Compare {
         let apache = Apache::find(self.apache_dir.as_deref())?;
         let free = space::free_bytes(parent).unwrap_or(u64::MAX);
         let quick = self.quick;
+        let seconds = self.seconds.unwrap_or(if quick { 3.0 } else { 20.0 });
+        let stored_bytes_max = STORED_BYTES_MAX.min(free / SPACE_PARTS);
         Ok(Campaign {
             cells,
             rounds: if quick { 1 } else { self.rounds },
-            seconds: self.seconds.unwrap_or(if quick { 3.0 } else { 20.0 }),
+            seconds,
             warm_up: if quick { 1.0 } else { 3.0 },
             first_load: self.first_load.unwrap_or(if quick { 6.0 } else { 40.0 }),
-            messages_to_read: if quick { 100_000 } else { 1_000_000 },
+            messages_to_read: if quick {
+                MESSAGES_TO_READ_QUICK
+            } else {
+                messages_to_read(seconds, stored_bytes_max)
+            },
             setup: Setup {
                 apache,
                 // Both brokers start elsewhere.
@@ -205,7 +242,7 @@ impl Compare {
                     Vec::new()
                 },
             },
-            stored_bytes_max: STORED_BYTES_MAX.min(free / SPACE_PARTS),
+            stored_bytes_max,
         })
     }
 
@@ -249,10 +286,11 @@ impl Compare {
 
     /// Prints and writes a report; whether nothing in it failed for good.
     fn show(&self, report: &Report) -> Result<bool, String> {
-        print!("{}", table::text(report));
+        let mut text = table::text(report);
         for note in &report.notes {
-            println!("{note}");
+            text += &format!("{note}\n");
         }
+        print(&text);
         let write = |file: &Option<PathBuf>, text: &dyn Fn() -> Result<String, String>| {
             let Some(file) = file else { return Ok(()) };
             fs::write(file, text()?).map_err(|error| format!("{}: {error}", file.display()))
@@ -279,6 +317,27 @@ fn sound(report: &Report) -> bool {
     };
     let mut failed = report.runs.iter().filter(|run| run.error.is_some());
     failed.all(made_again)
+}
+
+/// On standard output. That nobody reads it any more must not keep files from being written.
+fn print(text: &str) {
+    let _ = io::stdout().write_all(text.as_bytes());
+}
+
+/// That a report can be written to `file`, of which the old content stays until then.
+fn can_be_written(file: &Path) -> Result<(), String> {
+    let mut options = OpenOptions::new();
+    let opened = options.write(true).create(true).truncate(false).open(file);
+    let told = |error| format!("{}: {error}", file.display());
+    opened.map(|_| ()).map_err(told)
+}
+
+/// Messages that are put into a topic before it is read, for runs of this length.
+fn messages_to_read(seconds: f64, stored_bytes_max: u64) -> u64 {
+    let reading = (seconds * READING_PART).max(READING_MIN);
+    let wanted = (reading * READ_PER_SECOND).min(MESSAGES_TO_READ_MAX);
+    let room = stored_bytes_max / READ_PARTS / STORED_BYTES_PER_MESSAGE;
+    (wanted as u64).min(room.max(MESSAGES_TO_READ_QUICK))
 }
 
 fn heap_bytes(memory_bytes: u64, quick: bool) -> u64 {
@@ -317,7 +376,17 @@ fn ask_for_space(folder: &Path, stored_bytes_max: u64) -> Result<(), String> {
 fn read(file: &Path) -> Result<Report, String> {
     let told = |error: String| format!("{}: {error}", file.display());
     let text = fs::read(file).map_err(|error| told(error.to_string()))?;
-    serde_json::from_slice(&text).map_err(|error| told(error.to_string()))
+    let mut report: Report =
+        serde_json::from_slice(&text).map_err(|error| told(error.to_string()))?;
+    // Older files have rounds of cells alone.
+    for cell in &mut report.cells {
+        for figure in &mut cell.figures {
+            if figure.is_measured() && figure.rounds == 0 {
+                figure.rounds = cell.rounds;
+            }
+        }
+    }
+    Ok(report)
 }
 
 /// The cells with what is asked for.
@@ -359,6 +428,41 @@ mod tests {
         ] {
             assert_eq!(heap_bytes(memory, quick), heap, "{memory} {quick}");
         }
+    }
+
+    #[test]
+    fn lengths_have_bounds() {
+        for text in ["0", "0.9", "-3", "nan", "inf", "1e300", "86401", "x"] {
+            assert!(positive(text).is_err(), "{text}");
+        }
+        for (text, seconds) in [("1", 1.0), ("2.5", 2.5), ("86400", 86_400.0)] {
+            assert_eq!(positive(text), Ok(seconds));
+        }
+    }
+
+    #[test]
+    fn reading_lasts_three_seconds_where_there_is_room() {
+        for (seconds, stored_bytes_max, messages) in [
+            (1.0, STORED_BYTES_MAX, 2_100_000),
+            (20.0, STORED_BYTES_MAX, 2_800_000),
+            (600.0, 100 * GIB, 5_000_000),
+            (20.0, 1_800_000_000, 500_000),
+            (20.0, 0, MESSAGES_TO_READ_QUICK),
+        ] {
+            let found = messages_to_read(seconds, stored_bytes_max);
+            assert_eq!(found, messages, "{seconds} {stored_bytes_max}");
+        }
+    }
+
+    #[test]
+    fn an_old_report_stays_until_there_is_a_new_one() {
+        let folder = process::Folder::new_in(&std::env::temp_dir(), "test-report").expect("one");
+        let file = folder.path().join("report.json");
+        fs::write(&file, "old").expect("a file");
+        can_be_written(&file).expect("it can");
+        assert_eq!(fs::read_to_string(&file).expect("the file"), "old");
+        let nowhere = folder.path().join("none/report.json");
+        assert!(can_be_written(&nowhere).is_err_and(|error| error.contains("none/report.json")));
     }
 
     #[test]

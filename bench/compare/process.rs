@@ -6,11 +6,11 @@
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Mutex;
+use std::sync::{Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Longest time that a process may take to end after SIGTERM.
@@ -21,6 +21,9 @@ const POLL: Duration = Duration::from_millis(20);
 
 /// Attempts to remove a folder into which a process that is being killed still writes.
 const REMOVALS: u32 = 100;
+
+/// Attempts of a panic to learn what is to be cleaned up.
+const LOCK_ATTEMPTS: u32 = 100;
 
 /// Lines of a log that are told with an error.
 const LOG_LINES: usize = 12;
@@ -42,28 +45,51 @@ fn left_behind() -> std::sync::MutexGuard<'static, LeftBehind> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP end all children, remove all folders, and then this
-/// process.
+impl LeftBehind {
+    fn clean_up(&self) {
+        for &group in &self.groups {
+            signal_group(group, libc::SIGKILL);
+        }
+        for folder in &self.folders {
+            remove(folder);
+        }
+    }
+}
+
+/// From now on SIGINT, SIGTERM, SIGHUP and a panic end all children, remove all folders, and then
+/// this process.
 ///
 /// # Errors
 /// Text, where the handler cannot be installed.
-pub fn clean_up_on_signals() -> Result<(), String> {
+pub fn clean_up_at_a_sudden_end() -> Result<(), String> {
+    clean_up_on_panic();
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| format!("signals cannot be handled: {error}"))?;
     std::thread::spawn(move || {
         if let Some(number) = signals.forever().next() {
             // The lock is kept: nothing new is started any more.
             let left = left_behind();
-            for &group in &left.groups {
-                signal_group(group, libc::SIGKILL);
-            }
-            for folder in &left.folders {
-                remove(folder);
-            }
+            left.clean_up();
             std::process::exit(128 + number);
         }
     });
     Ok(())
+}
+
+/// A panic aborts the process, and nothing is dropped: its hook cleans up.
+fn clean_up_on_panic() {
+    let told = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        told(info);
+        // The thread that panics may hold the lock itself.
+        for _ in 0..LOCK_ATTEMPTS {
+            match LEFT_BEHIND.try_lock() {
+                Ok(left) => return left.clean_up(),
+                Err(TryLockError::Poisoned(left)) => return left.into_inner().clean_up(),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(POLL),
+            }
+        }
+    }));
 }
 
 fn signal_group(group: i32, signal: i32) {
@@ -78,7 +104,12 @@ fn remove(folder: &Path) {
             _ => return,
         }
     }
-    eprintln!("ringmq: {} could not be removed", folder.display());
+    // Not eprintln: nobody may be there to read it, and that shall not stop the rest.
+    let _ = writeln!(
+        io::stderr(),
+        "ringmq: {} could not be removed",
+        folder.display()
+    );
 }
 
 /// A folder of its own that goes when this is dropped.
@@ -323,6 +354,52 @@ mod tests {
         process.freeze();
         process.stop();
         assert_eq!(state(process.pid()), None);
+    }
+
+    /// Folder in which the test of panics leaves something behind; set in its second process only.
+    const PANIC_IN: &str = "RINGMQ_TEST_PANIC_IN";
+
+    #[test]
+    fn a_panic_leaves_nothing_behind() {
+        if let Some(parent) = std::env::var_os(PANIC_IN) {
+            leave_behind_and_panic(Path::new(&parent));
+        }
+        let parent = folder("panic");
+        let test = "a_panic_leaves_nothing_behind";
+        let status = Command::new(std::env::current_exe().expect("this binary"))
+            .arg(test)
+            .env(PANIC_IN, parent.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .expect("a second process");
+        assert!(!status.success());
+        let text = fs::read_to_string(parent.path().join("pid")).expect("it got that far");
+        let child: u32 = text.parse().expect("a number");
+        assert!(reaches(child, None) || state(child) == Some('Z'));
+        let left = fs::read_dir(parent.path()).expect("the folder");
+        let left: Vec<_> = left.flatten().map(|entry| entry.file_name()).collect();
+        assert_eq!(left, ["pid"]);
+    }
+
+    fn leave_behind_and_panic(parent: &Path) -> ! {
+        clean_up_at_a_sudden_end().expect("handlers");
+        let folder = Folder::new_in(parent, "store").expect("a folder");
+        let mut process = shell("sleep 600 & echo $!; wait", &folder);
+        let mut grandchild = String::new();
+        for _ in 0..500 {
+            grandchild = process.log_end().trim().to_owned();
+            if !grandchild.is_empty() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        process.alive().expect("it runs");
+        fs::write(parent.join("pid"), grandchild).expect("a file");
+        // Tests unwind, unlike the program: nothing may be dropped.
+        std::mem::forget(process);
+        std::mem::forget(folder);
+        panic!("as wanted");
     }
 
     #[test]

@@ -44,6 +44,30 @@ fn kind(mounts: &str, folder: &Path) -> Option<String> {
     nearest.map(|(_, kind)| kind.to_owned())
 }
 
+/// What is to be said of stores in memory; `None` where they are not.
+///
+/// # Errors
+/// They are, and nobody asked for that.
+pub fn in_memory(
+    file_system: &str,
+    folder: &Path,
+    asked_for: bool,
+) -> Result<Option<String>, String> {
+    match file_system {
+        "tmpfs" | "ramfs" if asked_for => Ok(Some(format!(
+            "The stores were in memory ({file_system}): figures of SYNC_FLUSH say nothing of a device."
+        ))),
+        "tmpfs" | "ramfs" => Err(format!(
+            "{} is in memory ({file_system}), where SYNC_FLUSH measures no device: choose a folder on a disk \
+             with --dir, or name this one with it",
+            fs::canonicalize(folder)
+                .unwrap_or_else(|_| folder.to_owned())
+                .display()
+        )),
+        _ => Ok(None),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,6 +89,16 @@ mod tests {
             );
         }
         assert_eq!(kind("", Path::new("/")), None);
+    }
+
+    #[test]
+    fn stores_in_memory_must_be_asked_for() {
+        let of = |kind, asked| in_memory(kind, Path::new("/"), asked);
+        assert_eq!(of("ext4", false), Ok(None));
+        let refused = of("tmpfs", false).expect_err("in memory");
+        assert!(refused.contains("tmpfs") && refused.contains("--dir"));
+        let note = of("tmpfs", true).expect("asked for").expect("a note");
+        assert!(note.contains("in memory (tmpfs)"), "{note}");
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub struct Compared {
     pub factor: f64,
     /// Smallest and greatest factor of a round.
     pub spread: (f64, f64),
+    /// Rounds of which a factor could be made.
+    pub rounds: u32,
 }
 
 /// Compares round by round: each pair is (RingMQ's value, the other's) of one round.
@@ -61,6 +63,7 @@ pub fn compare(pairs: &[(f64, f64)], more_is_better: bool) -> Option<Compared> {
         theirs: median(&theirs)?,
         factor: median(&factors)?,
         spread: (least, most),
+        rounds: factors.len() as u32,
     })
 }
 
@@ -113,5 +116,6 @@ mod tests {
         let compared = compare(&[(2.0, 4.0), (1.0, 0.0)], false).expect("one round");
         assert_eq!(compared.factor, 2.0);
         assert_eq!(compared.spread, (2.0, 2.0));
+        assert_eq!(compared.rounds, 1);
     }
 }

@@ -1,6 +1,6 @@
 //! The comparison as a table: for a terminal, and as Markdown.
 
-use super::judge::{Standing, asked};
+use super::judge::{HARNESS_WAS_LIMIT, Standing, asked, counts};
 use super::units;
 use crate::bench::result::{Cell, Figure, Report};
 
@@ -96,47 +96,76 @@ fn rows(cells: &[Cell]) -> Vec<[String; 8]> {
             } else {
                 String::new()
             };
-            rows.push(row(name, figure, cell.rounds));
+            rows.push(row(name, figure));
         }
     }
     rows
 }
 
-fn row(name: String, figure: &Figure, rounds: u32) -> [String; 8] {
-    let (least, most) = figure.spread;
+fn row(name: String, figure: &Figure) -> [String; 8] {
+    let standing = standing(figure);
+    if !figure.is_measured() {
+        let mut row: [String; 8] = Default::default();
+        row[0] = name;
+        row[1].clone_from(&figure.name);
+        row[6] = asked(figure);
+        row[7] = standing;
+        return row;
+    }
     [
         name,
         figure.name.clone(),
         units::value(figure.ours, &figure.unit),
         units::value(figure.theirs, &figure.unit),
         units::factor(figure.factor),
-        if rounds < 2 {
-            String::new()
-        } else {
-            format!("{} - {}", units::factor(least), units::factor(most))
-        },
+        spread(figure, "-"),
         asked(figure),
-        match Standing::of(figure) {
-            Standing::Ahead => "ahead".to_owned(),
-            // Nobody shall have to look for them.
-            Standing::BelowBar => "BELOW BAR".to_owned(),
-            Standing::Behind => "BEHIND".to_owned(),
-        },
+        standing,
     ]
+}
+
+/// Number of the rounds, with the worst and the best of them where there are several.
+pub fn spread(figure: &Figure, to: &str) -> String {
+    let (least, most) = figure.spread;
+    match figure.rounds {
+        0 => String::new(),
+        1 => "1".to_owned(),
+        rounds => format!(
+            "{rounds}: {} {to} {}",
+            units::factor(least),
+            units::factor(most)
+        ),
+    }
+}
+
+fn standing(figure: &Figure) -> String {
+    let standing = Standing::of(figure);
+    let mut text = match standing {
+        Standing::Ahead | Standing::BarMet | Standing::Even => standing.name().to_owned(),
+        // Nobody shall have to look for them.
+        Standing::BelowBar | Standing::Behind | Standing::NotMeasured => {
+            standing.name().to_uppercase()
+        }
+    };
+    if figure.harness_was_limit {
+        text += &format!(", {HARNESS_WAS_LIMIT}");
+    }
+    text
 }
 
 /// How many figures stand how.
 fn summary(cells: &[Cell]) -> String {
-    let figures = || cells.iter().flat_map(|cell| &cell.figures);
-    let number = |standing| figures().filter(|f| Standing::of(f) == standing).count();
-    format!(
-        "{} figures: ahead in {}, below the bar in {}, behind in {}; {} cells without a figure",
-        figures().count(),
-        number(Standing::Ahead),
-        number(Standing::BelowBar),
-        number(Standing::Behind),
-        cells.iter().filter(|cell| cell.figures.is_empty()).count()
-    )
+    let figures: usize = cells.iter().map(|cell| cell.figures.len()).sum();
+    let mut text = format!("{figures} figures");
+    for (at, (standing, number)) in counts(cells).into_iter().enumerate() {
+        let before = if at == 0 { ": " } else { ", " };
+        text += &format!("{before}{number} {}", standing.name());
+    }
+    let without = cells.iter().filter(|cell| cell.figures.is_empty()).count();
+    if without > 0 {
+        text += &format!("; {without} cells without a figure");
+    }
+    text
 }
 
 #[cfg(test)]
@@ -150,7 +179,8 @@ mod tests {
             ours: 1_000.0,
             theirs: 1_000.0 * factor,
             factor,
-            spread: (factor / 2.0, factor * 2.0),
+            spread: (factor / 1.5, factor * 1.5),
+            rounds: 3,
             bar,
             ..Figure::default()
         };
@@ -182,13 +212,38 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[1].split_whitespace().collect::<Vec<_>>().join(" "),
-            "one p50 1.00 ms 10.0 ms 10.0x 5.00x - 20.0x ≥ 3x ahead"
+            "one p50 1.00 ms 10.0 ms 10.0x 3: 6.67x - 15.0x ≥ 3x ahead"
         );
         assert!(lines[2].contains("≥ 8x") && lines[2].ends_with("BELOW BAR"));
         assert!(lines[3].contains("0.50x") && lines[3].ends_with("BEHIND"));
         assert!(lines[4].contains("not measured") && lines[4].ends_with("FAILED"));
         assert!(text.contains("failed: two: RingMQ 1, round 1: closed"));
-        assert!(text.contains("ahead in 1, below the bar in 1, behind in 1; 1 cells without"));
+        assert!(
+            text.ends_with("3 figures: 1 ahead, 1 below bar, 1 behind; 1 cells without a figure\n")
+        );
+    }
+
+    #[test]
+    fn what_was_not_measured_and_what_the_harness_limited_are_said() {
+        let mut report = report();
+        let figures = &mut report.cells[0].figures;
+        figures[1].harness_was_limit = true;
+        figures[2] = Figure {
+            name: "messages per CPU-second".to_owned(),
+            bar: Some(12.0),
+            ..Figure::default()
+        };
+        let text = text(&report);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[2].ends_with("BELOW BAR, harness at its limit"));
+        assert_eq!(
+            lines[3].split_whitespace().collect::<Vec<_>>().join(" "),
+            "messages per CPU-second ≥ 12x NOT MEASURED"
+        );
+        assert!(text.contains("1 ahead, 1 below bar, 1 not measured"));
+        let markdown = markdown(&report);
+        assert!(markdown.contains("| BELOW BAR, harness at its limit |"));
+        assert!(markdown.contains("| NOT MEASURED |"));
     }
 
     #[test]

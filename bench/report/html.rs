@@ -6,7 +6,7 @@ mod escape;
 mod factors;
 mod tables;
 
-use crate::bench::compare::judge::Standing;
+use crate::bench::compare::judge::{HARNESS_WAS_LIMIT, counts};
 use crate::bench::compare::units;
 use crate::bench::result::{Cell, Report, Run};
 use escape::Escaped;
@@ -101,23 +101,26 @@ fn failures(html: &mut String, report: &Report) {
 }
 
 fn comparison(html: &mut String, report: &Report) {
-    let figures = || report.cells.iter().flat_map(|cell| &cell.figures);
-    if figures().next().is_none() {
+    let figures: usize = report.cells.iter().map(|cell| cell.figures.len()).sum();
+    if figures == 0 {
         return;
     }
-    let number = |standing| figures().filter(|f| Standing::of(f) == standing).count();
+    let counts = counts(&report.cells);
+    let told: Vec<String> = counts
+        .iter()
+        .map(|(standing, number)| format!("<b>{number}</b> {}", standing.name()))
+        .collect();
     let _ = write!(
         html,
         "<h2>How many times better RingMQ is</h2>\n\
-         <p>Of {} figures RingMQ is ahead in <b>{}</b>, ahead but below the bar in <b>{}</b>, behind in <b>{}</b>. \
+         <p>{figures} figures: {}. \
          A mark is the median of the rounds, the line through it goes from the worst to the best of them, \
-         and the upright stroke is the bar: what RingMQ asks of itself.</p>\n<ul class=\"legend\">",
-        figures().count(),
-        number(Standing::Ahead),
-        number(Standing::BelowBar),
-        number(Standing::Behind),
+         and the upright stroke is the bar: what RingMQ asks of itself. Below bar is ahead or even, but not as far as that; \
+         even is a tie, or rounds on both sides of it. At a rate with &#8220;{HARNESS_WAS_LIMIT}&#8221; the harness, \
+         not the broker, set the pace.</p>\n<ul class=\"legend\">",
+        told.join(", "),
     );
-    for standing in [Standing::Ahead, Standing::BelowBar, Standing::Behind] {
+    for (standing, _) in counts {
         let _ = write!(
             html,
             "<li><svg class=\"{}\" viewBox=\"0 0 30 14\">{}</svg>{}</li>",

@@ -5,7 +5,7 @@
 
 use super::axis::Axis;
 use super::escape::Escaped;
-use crate::bench::compare::judge::{Standing, asked};
+use crate::bench::compare::judge::{HARNESS_WAS_LIMIT, Standing, asked};
 use crate::bench::compare::units;
 use crate::bench::result::{Cell, Figure};
 use std::fmt::Write;
@@ -108,12 +108,15 @@ fn tick_text(tick: f64) -> String {
 
 fn row(svg: &mut String, axis: &Axis, cell: &Cell, figure: &Figure, y: f64) {
     let standing = Standing::of(figure);
+    if standing == Standing::NotMeasured {
+        return row_without_value(svg, cell, figure, y);
+    }
     let class = class(standing);
     let x = axis.at(figure.factor);
     let asked = asked(figure);
     let _ = write!(
         svg,
-        "<g class=\"{class}\"><title>{}, {}: RingMQ {}, Apache {}: {} (rounds {} to {}), {}{}</title>\
+        "<g class=\"{class}\"><title>{}, {}: RingMQ {}, Apache {}: {} ({} rounds, {} to {}), {}{}</title>\
          <rect class=\"hit\" x=\"0\" y=\"{:.1}\" width=\"{WIDTH}\" height=\"{ROW}\"/>\
          <text class=\"label\" text-anchor=\"end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>\
          <line class=\"spread\" x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>",
@@ -122,6 +125,7 @@ fn row(svg: &mut String, axis: &Axis, cell: &Cell, figure: &Figure, y: f64) {
         Escaped(&units::value(figure.ours, &figure.unit)),
         Escaped(&units::value(figure.theirs, &figure.unit)),
         units::factor(figure.factor),
+        figure.rounds,
         units::factor(figure.spread.0),
         units::factor(figure.spread.1),
         standing.name(),
@@ -156,30 +160,78 @@ fn row(svg: &mut String, axis: &Axis, cell: &Cell, figure: &Figure, y: f64) {
         units::factor(figure.factor),
         RIGHT + 80.0,
         y + 4.0,
-        Escaped(&match standing {
-            Standing::Ahead => asked,
-            other if asked.is_empty() => other.name().to_owned(),
-            other => format!("{}: {asked}", other.name()),
-        })
+        Escaped(&words(standing, &asked, figure.harness_was_limit))
     );
     svg.push_str("</g>");
+}
+
+/// What stands behind a factor: the standing unless it is a plain win, and what is asked for.
+fn words(standing: Standing, asked: &str, harness_was_limit: bool) -> String {
+    let mut text = match standing {
+        Standing::Ahead => asked.to_owned(),
+        other if asked.is_empty() => other.name().to_owned(),
+        other => format!("{}: {asked}", other.name()),
+    };
+    if harness_was_limit {
+        if !text.is_empty() {
+            text += "; ";
+        }
+        text += HARNESS_WAS_LIMIT;
+    }
+    text
+}
+
+fn row_without_value(svg: &mut String, cell: &Cell, figure: &Figure, y: f64) {
+    let standing = Standing::NotMeasured;
+    let _ = write!(
+        svg,
+        "<g class=\"{}\"><title>{}, {}: {}</title>\
+         <text class=\"label\" text-anchor=\"end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>\
+         <text class=\"asked\" x=\"{:.1}\" y=\"{:.1}\">{}</text></g>",
+        class(standing),
+        Escaped(&cell.name),
+        Escaped(&figure.name),
+        standing.name(),
+        LEFT - 12.0,
+        y + 4.0,
+        Escaped(&figure.name),
+        RIGHT + 14.0,
+        y + 4.0,
+        Escaped(&words(standing, &asked(figure), figure.harness_was_limit))
+    );
 }
 
 /// The class of a standing in the style sheet.
 pub fn class(standing: Standing) -> &'static str {
     match standing {
         Standing::Ahead => "ahead",
+        Standing::BarMet => "met",
+        Standing::Even => "even",
         Standing::BelowBar => "below",
         Standing::Behind => "behind",
+        Standing::NotMeasured => "none",
     }
 }
 
-/// A filled circle, a hollow diamond, a cross.
+/// A filled circle, a filled square, a hollow circle, a hollow diamond, a cross, a dash.
 pub fn mark(standing: Standing, x: f64, y: f64) -> String {
     match standing {
         Standing::Ahead => {
             format!("<circle class=\"mark\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"5\"/>")
         }
+        Standing::BarMet => format!(
+            "<rect class=\"mark\" x=\"{:.1}\" y=\"{:.1}\" width=\"8\" height=\"8\"/>",
+            x - 4.0,
+            y - 4.0
+        ),
+        Standing::Even => {
+            format!("<circle class=\"mark hollow\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"5\"/>")
+        }
+        Standing::NotMeasured => format!(
+            "<path class=\"mark\" d=\"M{:.1} {y:.1}L{:.1} {y:.1}\"/>",
+            x - 5.0,
+            x + 5.0
+        ),
         Standing::BelowBar => format!(
             "<path class=\"mark hollow\" d=\"M{:.1} {y:.1}L{x:.1} {:.1}L{:.1} {y:.1}L{x:.1} {:.1}Z\"/>",
             x - 6.0,

@@ -2,7 +2,8 @@
 
 use super::escape::Escaped;
 use super::factors::class;
-use crate::bench::compare::judge::{Standing, asked};
+use crate::bench::compare::judge::{HARNESS_WAS_LIMIT, Standing, asked};
+use crate::bench::compare::table::spread;
 use crate::bench::compare::units;
 use crate::bench::result::{Cell, Run};
 use std::fmt::Write;
@@ -34,35 +35,37 @@ pub fn cells(cells: &[Cell]) -> String {
             } else {
                 ("more", "")
             };
+            let value = |value, unit: &str| match standing {
+                Standing::NotMeasured => String::new(),
+                _ => units::value(value, unit),
+            };
             let _ = writeln!(
                 html,
                 "<tr class=\"{first} {class}\"><td class=\"text\" title=\"{}\">{}</td><td class=\"text\">{}</td>\
                  <td>{}</td><td>{}</td><td class=\"{class}\">{}</td><td>{}</td><td class=\"text\">{}</td>\
-                 <td class=\"text {class}\">{}</td></tr>",
+                 <td class=\"text {class}\">{}{}</td></tr>",
                 Escaped(&cell.title),
                 Escaped(name),
                 Escaped(&figure.name),
-                Escaped(&units::value(figure.ours, &figure.unit)),
-                Escaped(&units::value(figure.theirs, &figure.unit)),
-                units::factor(figure.factor),
-                Escaped(&spread(figure.spread, cell.rounds)),
+                Escaped(&value(figure.ours, &figure.unit)),
+                Escaped(&value(figure.theirs, &figure.unit)),
+                match standing {
+                    Standing::NotMeasured => String::new(),
+                    _ => units::factor(figure.factor),
+                },
+                Escaped(&spread(figure, "–")),
                 Escaped(&asked(figure)),
                 standing.name(),
+                match figure.harness_was_limit {
+                    true => format!(", {HARNESS_WAS_LIMIT}"),
+                    false => String::new(),
+                },
                 class = class(standing),
             );
         }
     }
     html += "</tbody></table></div>\n";
     html
-}
-
-/// Worst and best round; of a single round nothing.
-fn spread((least, most): (f64, f64), rounds: u32) -> String {
-    if rounds < 2 {
-        String::new()
-    } else {
-        format!("{} – {}", units::factor(least), units::factor(most))
-    }
 }
 
 /// Heads of the table of runs, in the order of `row`.

@@ -59,6 +59,7 @@ fn figure(name: &str, factor: f64, bar: Option<f64>) -> Figure {
         theirs: 100.0 * factor,
         factor,
         spread: (factor * 0.8, factor * 1.2),
+        rounds: 3,
         bar,
         ..Figure::default()
     }
@@ -146,12 +147,33 @@ fn the_page_needs_no_network() {
 
 #[test]
 fn every_standing_shows_in_words_and_shape() {
-    let html = page(&report());
-    assert!(
-        html.contains("ahead in <b>1</b>, ahead but below the bar in <b>1</b>, behind in <b>1</b>")
-    );
+    let mut report = report();
+    report.cells[0].figures.extend([
+        Figure {
+            ours: 1.1,
+            limit: Some(2.0),
+            only_limit: true,
+            ..figure("growth of p99", 0.6, None)
+        },
+        Figure {
+            harness_was_limit: true,
+            ..figure("messages", 1.1, None)
+        },
+        figure("p99.9", 0.0, Some(15.0)),
+    ]);
+    let html = page(&report);
+    // In the table and in the plot, beside its explanation.
+    assert_eq!(html.matches("even, harness at its limit").count(), 1);
+    assert_eq!(html.matches("even; harness at its limit").count(), 1);
+    assert!(html.contains("not measured: ≥ 15x"));
+    assert!(html.contains(
+        "6 figures: <b>1</b> ahead, <b>1</b> bar met, <b>1</b> even, <b>1</b> below bar, \
+             <b>1</b> behind, <b>1</b> not measured"
+    ));
     for (class, shape) in [
         ("ahead", "<circle class=\"mark\""),
+        ("met", "<rect class=\"mark\""),
+        ("even", "<circle class=\"mark hollow\""),
         ("below", "mark hollow"),
         ("behind", "mark cross"),
     ] {
