@@ -61,7 +61,7 @@ mod tests {
             group.written(16_000, 48_000, WRITE);
             group.written(48_000, 0, WRITE);
         }
-        assert_eq!(group.worth(), 48_000);
+        assert!((36_000..=48_000).contains(&group.worth()));
         assert!(group.patience() <= WRITE / 2 && group.patience() > WRITE / 3);
         for _ in 0..50 {
             group.written(64_000, 0, Duration::from_millis(30));
