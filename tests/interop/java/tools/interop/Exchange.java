@@ -17,6 +17,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
 public final class Exchange {
     /** Bytes of the log that a start reads again at most where the stop before was clean. */
     private static final long SCANNED_MAX = 4096;
+    /** The same where it was Apache's: on a busy machine its queues may be behind its log when it stops. */
+    private static final long SCANNED_OF_APACHE_MAX = 1 << 20;
     private static final String SCENARIO = System.getenv("SCENARIO");
     private static final Path WORK = Path.of(Cluster.env("WORK"));
     private static final Path STORE = WORK.resolve("stores").resolve(SCENARIO);
@@ -109,7 +111,8 @@ public final class Exchange {
         Matcher scanned = Pattern.compile("scanned_bytes=(\\d+)").matcher(line);
         Check.that(scanned.find(), "no scanned_bytes in: " + line);
         if (readsNothing) {
-            Check.that(Long.parseLong(scanned.group(1)) <= SCANNED_MAX, "the log was read again: " + line);
+            long most = before.equals("RingMQ") ? SCANNED_MAX : SCANNED_OF_APACHE_MAX;
+            Check.that(Long.parseLong(scanned.group(1)) <= most, "the log was read again: " + line);
         }
     }
 
@@ -200,8 +203,9 @@ public final class Exchange {
             {"consumerProgress", "-g", group},
         }) {
             String printed = Mqadmin.mqadmin(command);
-            // Where a tool keeps the body it shows.
-            views.add(command[0] + ": " + printed.replaceAll("(?m)^(Message Body Path|OffsetID|.*MIN_OFFSET).*$", "").replaceAll("Consume TPS: .*", ""));
+            // Where a tool keeps the body it shows; an offset of 0 in an empty retry topic, which a client writes
+            // where it waited long enough, and Apache forgets.
+            views.add(command[0] + ": " + printed.replaceAll("(?m)^%RETRY%\\S+\\s+\\S+\\s+\\d+\\s+0\\s+0\\s.*\\R", "").replaceAll("(?m)^(Message Body Path|OffsetID|.*MIN_OFFSET).*$", "").replaceAll("Consume TPS: .*", ""));
         }
         Mqadmin.expect(views.get(0), "broker-a 0 0 30");
         Mqadmin.expect(views.get(1), Integer.toString(119));
