@@ -397,3 +397,29 @@ fn a_topic_made_anew_starts_anew() {
             .expect(17);
     }
 }
+
+#[test]
+fn a_topic_is_listed_as_consumed_once_an_offset_is_committed_and_not_for_a_pull() {
+    let server = shared();
+    let (mut client, name, group) = (server.connect(), unique("Listed"), unique("group"));
+    topic(&mut client, &name, 1);
+    client.call(Send::new(&name, "x")).expect(0);
+    client
+        .call(heartbeat(&Consumer::new("c", &group, &name)))
+        .expect(0);
+    client
+        .call(Pull::new(&name, 0, 0).group(&group).suspend(1000))
+        .expect(0);
+    let mut listed = || {
+        let topics = Request::new(343).with("group", &group);
+        let stats = Request::new(208).with("consumerGroup", &group);
+        let topics = client.call(topics).expect(0).json();
+        let stats = client.call(stats).expect(0);
+        let stats = String::from_utf8(stats.body).expect("text");
+        let topics = topics["topicList"].as_array().expect("a list").len();
+        (topics, stats.contains(&name))
+    };
+    assert_eq!(listed(), (0, false));
+    server.connect().call(commit(&group, &name, 0, 1)).expect(0);
+    assert_eq!(listed(), (1, true));
+}

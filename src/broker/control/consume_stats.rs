@@ -49,6 +49,12 @@ pub async fn stats(
     Ok(Response::body(stats.to_json()))
 }
 
+/// Topics with a committed offset (`whichTopicByConsumer`); a pull alone is none.
+fn consumed_topics(offsets: &[OffsetInfo]) -> BTreeSet<&str> {
+    let committed = offsets.iter().filter(|offset| offset.committed >= 0);
+    committed.map(|offset| offset.topic.as_str()).collect()
+}
+
 /// The topics that the request is about, with the number of their queues for
 /// reading (`getTopicsForCollectingConsumeStats`): those it lists; else the one it
 /// names, or all with an offset, as far as the group's live members want them.
@@ -69,7 +75,7 @@ fn topics_of(
     let topics: BTreeSet<&str> = if listed.is_empty() {
         let wanted: BTreeSet<&str> = match named {
             Some(topic) => BTreeSet::from([topic]),
-            None => offsets.iter().map(|offset| offset.topic.as_str()).collect(),
+            None => consumed_topics(offsets),
         };
         let live = control.clients.consumer_group(group);
         let live = live.filter(|live| live.subscriptions().next().is_some());
@@ -119,7 +125,7 @@ pub async fn topics_by_consumer(
     settings: &ControlSettings,
 ) -> Answer {
     let offsets = peers.group_offsets(request.str("group")?).await;
-    let topics: BTreeSet<&str> = offsets.iter().map(|offset| offset.topic.as_str()).collect();
+    let topics = consumed_topics(&offsets);
     let answer = TopicList {
         broker_addr: Some(&settings.broker_addr),
         topic_list: topics.into_iter().collect(),
