@@ -5,6 +5,7 @@ use super::apache::Apache;
 use super::ask;
 use super::process::{Folder, Process};
 use crate::bench::load::clock;
+use crate::bench::measure::server;
 use crate::bench::target::Target;
 use std::fmt::Write;
 use std::fs;
@@ -219,11 +220,7 @@ impl Broker {
 
     /// Resident memory of the broker, in bytes; 0 where it is not running.
     pub fn resident_bytes(&self) -> u64 {
-        let path = format!("/proc/{}/status", self.broker.pid());
-        let status = fs::read_to_string(path).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-        kib.unwrap_or(0) * 1024
+        server::resident(self.broker.pid()).unwrap_or(0)
     }
 
     /// Bytes that its files take on the device.

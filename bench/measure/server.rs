@@ -92,7 +92,8 @@ fn has_socket(pid: u32, inodes: &HashSet<String>) -> bool {
         })
 }
 
-fn resident(pid: u32) -> Option<u64> {
+/// Resident memory of a process, in bytes; `None` where it is not running.
+pub fn resident(pid: u32) -> Option<u64> {
     Some(field(&format!("/proc/{pid}/status"), "VmRSS:")? * 1024)
 }
 

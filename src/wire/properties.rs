@@ -91,13 +91,11 @@ pub fn push(out: &mut Vec<u8>, name: &str, value: &[u8]) {
 /// Appends all of `properties` to `out` but those named in `except`, so that the
 /// caller can append them anew.
 pub fn copy_except(out: &mut Vec<u8>, properties: &[u8], except: &[&str]) {
-    for (key, value) in iter(properties) {
-        if except.iter().any(|name| name.as_bytes() == key) {
+    for entry in entries(properties) {
+        if except.iter().any(|name| name.as_bytes() == entry.name) {
             continue;
         }
-        out.extend_from_slice(key);
-        out.push(NAME_END);
-        out.extend_from_slice(value);
+        out.extend_from_slice(entry.written);
         out.push(VALUE_END);
     }
 }
