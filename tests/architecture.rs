@@ -25,7 +25,7 @@ const LINES_MAX: usize = 700;
 /// Where the runtime's types may appear, so that it can be replaced there.
 const RUNTIME_PLACES: &[&[&str]] = &[
     &["shard"],
-    &["store", "edge", "ring"],
+    &["store", "edge"],
     &["store", "tests"],
     &["uring_hook"],
     &["probe"],

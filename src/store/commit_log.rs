@@ -7,6 +7,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use super::edge::BlocksToWrite;
 use super::tail::Tail;
 use super::{BLOCK_BYTES, POSITION_BITS, ShardId, align_down};
 use crate::wire::message::{BLANK_BYTES, MAGIC_BLANK};
@@ -250,14 +251,11 @@ impl CommitLog {
         })
     }
 
-    /// Copies the bytes of a plan to `buffer`, which is [`FlushPlan::buffer_len`]
-    /// long, and pads the last block with zeros.
-    pub fn fill(&self, plan: &FlushPlan, buffer: &mut [u8]) {
-        let len = (plan.end - plan.start) as usize;
-        let (first, second) = self.tail.read(plan.start, len);
-        buffer[..first.len()].copy_from_slice(first);
-        buffer[first.len()..len].copy_from_slice(second);
-        buffer[len..].fill(0);
+    /// The bytes of a plan: whole blocks where they lie in the ring, in which they stay as they
+    /// are until the plan is [`CommitLog::set_flushed`], and a copy of the last block where it
+    /// goes on growing, padded with zeros.
+    pub fn blocks(&self, plan: &FlushPlan) -> BlocksToWrite {
+        self.tail.blocks(plan.start, plan.end)
     }
 
     /// The device has been given everything in front of `position`.
@@ -328,11 +326,4 @@ pub struct FlushPlan {
     pub start: u64,
     /// Position behind the last byte to write.
     pub end: u64,
-}
-
-impl FlushPlan {
-    /// Bytes to write: whole blocks.
-    pub fn buffer_len(&self) -> usize {
-        (self.end - self.start).next_multiple_of(BLOCK_BYTES as u64) as usize
-    }
 }

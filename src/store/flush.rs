@@ -136,9 +136,9 @@ pub(super) async fn flush_log(shared: &Rc<Shared>) {
         let Some((_, file)) = &file else {
             unreachable!("opened above")
         };
-        let mut fill = |buffer: &mut [u8]| shared.state.borrow().log.fill(&plan, buffer);
+        let blocks = shared.state.borrow().log.blocks(&plan);
         began = edge.now();
-        let write = file.write(plan.start - plan.segment, plan.buffer_len(), &mut fill);
+        let write = file.write(plan.start - plan.segment, blocks);
         match write.await {
             Ok(()) => {
                 let mut state = shared.state.borrow_mut();

@@ -14,7 +14,7 @@ use super::consume_queue::{Entry, QueueIndex};
 use super::edge::{Edge, Files, LogFile, LogMode, Patience, Ring, if_there};
 use super::flush::flush_log;
 use super::index::{IndexFiles, IndexSlot, run_index};
-use super::layout::{consume_queue_root, tail_file};
+use super::layout::consume_queue_root;
 use super::queue_files::{self, Touched};
 use super::queue_writer::write_queues;
 use super::retention::Retention;
@@ -340,7 +340,6 @@ impl StoreHandle {
 /// is ever cancelled. Nothing may be read or appended before.
 pub async fn run_background(handle: &StoreHandle) {
     let edge = &handle.shared.edge;
-    edge.settle(&tail_file(&handle.shared.dir)).await;
     let shared = handle.shared.clone();
     edge.spawn(Box::pin(async move { flush_log(&shared).await }));
     let shared = handle.shared.clone();

@@ -26,7 +26,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use super::edge::{Files, SharedMap};
+use super::edge::{BlocksToWrite, Files, SharedMap};
 use super::{BLOCK_BYTES, align_down};
 
 const MAGIC: &[u8; 8] = b"RINGTAIL";
@@ -139,6 +139,15 @@ impl Tail {
         let first = len.min(self.capacity - at);
         let ring = &self.map[HEADER_BYTES..];
         (&ring[at..at + first], &ring[..len - first])
+    }
+
+    /// The blocks of the log from `start`, which one begins at, to `end`: whole ones in
+    /// place, the last one copied where it is not whole.
+    pub fn blocks(&self, start: u64, end: u64) -> BlocksToWrite {
+        let whole = align_down(end);
+        let (first, second) = self.read(start, (whole - start) as usize);
+        let last = self.read(whole, (end - whole) as usize);
+        BlocksToWrite::new(&self.map, first, second, last)
     }
 
     fn counter(&self, at: usize) -> &AtomicU64 {

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use memmap2::{MmapMut, MmapOptions};
 
@@ -109,7 +110,7 @@ impl Files for Disk {
         let mut map = named(path, map())?;
         let (start, len) = (map.as_mut_ptr(), map.len());
         // SAFETY: a map stays where it is until it is dropped, and only the result has it.
-        Ok(unsafe { SharedMap::new(start, len, Box::new(map)) })
+        Ok(unsafe { SharedMap::new(start, len, Arc::new(map)) })
     }
 
     fn map_existing(&self, path: &Path, bytes: usize) -> io::Result<SharedMap> {
@@ -129,7 +130,7 @@ impl Files for Disk {
         let mut map = named(path, map())?;
         let (start, len) = (map.as_mut_ptr(), map.len());
         // SAFETY: a map stays where it is until it is dropped, and only the result has it.
-        Ok(unsafe { SharedMap::new(start, len, Box::new(map)) })
+        Ok(unsafe { SharedMap::new(start, len, Arc::new(map)) })
     }
 
     fn boot_id(&self) -> io::Result<[u8; 16]> {

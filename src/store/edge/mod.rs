@@ -4,9 +4,13 @@
 //! [`Files`] may wait for the disk: it is called before a shard serves and on
 //! its helper thread. [`Edge`] never does: it is what the shard's loop awaits.
 
+mod block_pool;
+mod blocks_to_write;
 mod disk;
+mod file_ring;
 mod ring;
 
+use std::any::Any;
 use std::ffi::OsString;
 use std::future::Future;
 use std::io;
@@ -20,6 +24,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+pub use blocks_to_write::BlocksToWrite;
 pub use disk::Disk;
 pub use ring::Ring;
 
@@ -237,7 +242,7 @@ pub struct SharedMap {
     start: *mut u8,
     len: usize,
     /// Keeps the bytes where they are.
-    _keep: Box<dyn std::any::Any + Send>,
+    keep: Arc<dyn Any + Send + Sync>,
 }
 
 // SAFETY: the bytes belong to the map alone, wherever it goes, and so does their keeper.
@@ -250,13 +255,14 @@ impl SharedMap {
     pub(in crate::store) unsafe fn new(
         start: *mut u8,
         len: usize,
-        keep: Box<dyn std::any::Any + Send>,
+        keep: Arc<dyn Any + Send + Sync>,
     ) -> SharedMap {
-        SharedMap {
-            start,
-            len,
-            _keep: keep,
-        }
+        SharedMap { start, len, keep }
+    }
+
+    /// What keeps the bytes where they are.
+    fn keeper(&self) -> Arc<dyn Any + Send + Sync> {
+        self.keep.clone()
     }
 }
 
@@ -283,9 +289,6 @@ pub type Local<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 pub trait Edge {
     /// The file system behind it.
     fn files(&self) -> Arc<dyn Files>;
-
-    /// Called once before the first task, with a file that has bytes on the device.
-    fn settle<'a>(&'a self, path: &'a Path) -> Local<'a, ()>;
 
     /// Time since some moment in the past.
     fn now(&self) -> Duration;
@@ -336,16 +339,11 @@ pub enum LogMode {
 
 /// An open segment.
 pub trait LogFile {
-    /// Writes `len` bytes (whole blocks) at byte `at` (the start of a block);
-    /// `fill` puts them into the buffer, before this returns. A short write is an error.
-    fn write<'a>(
-        &'a self,
-        at: u64,
-        len: usize,
-        fill: &mut dyn FnMut(&mut [u8]),
-    ) -> Local<'a, io::Result<()>>;
+    /// Writes whole blocks at byte `at`, the start of a block. Those of a map are read
+    /// from it until the write is done. A short write is an error.
+    fn write(&self, at: u64, blocks: BlocksToWrite) -> Local<'_, io::Result<()>>;
 
-    /// Reads up to `len` bytes at byte `at`.
+    /// Reads up to `len` bytes at byte `at`, the start of a block.
     fn read(&self, at: u64, len: usize) -> Local<'_, io::Result<Bytes>>;
 
     /// Makes the device promise all that was written. Never to be tried again.

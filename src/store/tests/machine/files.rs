@@ -72,7 +72,7 @@ impl Files for Machine {
         let start = mapped.start();
         // SAFETY: the memory lives as long as `mapped`; the machine only reads it, while
         // no task runs.
-        Ok(unsafe { SharedMap::new(start, bytes, Box::new(mapped)) })
+        Ok(unsafe { SharedMap::new(start, bytes, Arc::new(mapped)) })
     }
 
     fn map_existing(&self, path: &Path, bytes: usize) -> io::Result<SharedMap> {
@@ -80,7 +80,7 @@ impl Files for Machine {
         let mapped = self.map_part(inode, bytes)?;
         let start = mapped.start();
         // SAFETY: as above.
-        Ok(unsafe { SharedMap::new(start, bytes, Box::new(mapped)) })
+        Ok(unsafe { SharedMap::new(start, bytes, Arc::new(mapped)) })
     }
 
     fn boot_id(&self) -> io::Result<[u8; 16]> {

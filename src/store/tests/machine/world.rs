@@ -15,7 +15,7 @@ use bytes::Bytes;
 
 use super::super::Dice;
 use super::disk::Machine;
-use crate::store::edge::{Edge, Files, Local, LogFile, LogMode, Mode};
+use crate::store::edge::{BlocksToWrite, Edge, Files, Local, LogFile, LogMode, Mode};
 
 /// Polls of one life, more than any needs.
 const POLLS_MAX: u64 = 3_000_000;
@@ -191,10 +191,6 @@ impl Edge for World {
         self.0.machine.files()
     }
 
-    fn settle<'a>(&'a self, _: &'a Path) -> Local<'a, ()> {
-        Box::pin(async {})
-    }
-
     fn now(&self) -> Duration {
         self.0.now.get()
     }
@@ -250,14 +246,8 @@ struct Segment {
 }
 
 impl LogFile for Segment {
-    fn write<'a>(
-        &'a self,
-        at: u64,
-        len: usize,
-        fill: &mut dyn FnMut(&mut [u8]),
-    ) -> Local<'a, io::Result<()>> {
-        let mut bytes = vec![0xEE; len];
-        fill(&mut bytes);
+    fn write(&self, at: u64, blocks: BlocksToWrite) -> Local<'_, io::Result<()>> {
+        let bytes = blocks.to_vec();
         let begun = self.world.0.machine.begin(self.inode, at, &bytes);
         let done = self
             .world
@@ -265,6 +255,11 @@ impl LogFile for Segment {
         Box::pin(async move {
             let id = begun?;
             done.await;
+            // A device reads them at any time until it is done.
+            assert!(
+                blocks.to_vec() == bytes,
+                "bytes at {at} were changed while they were written"
+            );
             self.world.0.machine.finish(self.inode, id, self.through)
         })
     }
