@@ -19,7 +19,7 @@ impl FlushChoice {
     /// Where nobody waits for the device.
     pub const DEFAULT: FlushChoice = FlushChoice {
         after_write: false,
-        write_bytes_max: 1024 * 1024,
+        write_bytes_max: 4 * 1024 * 1024,
     };
 }
 

@@ -247,10 +247,7 @@ impl BrokerShard {
     }
 
     fn write_pieces(&self, conn: crate::shard::ConnId, pieces: Vec<Bytes>) {
-        self.shard.write(conn, |out| {
-            for piece in pieces {
-                out.push_or_copy(piece);
-            }
-        });
+        let len = pieces.iter().map(Bytes::len).sum();
+        self.shard.write(conn, |out| out.push_body(pieces, len));
     }
 }

@@ -349,9 +349,7 @@ impl BrokerShard {
             if !to.one_way {
                 self.shard.write(to.conn, |out| {
                     write_pull_reply(out.buffer(), to.serialize, to.opaque, reply, len);
-                    for piece in body {
-                        out.push_or_copy(piece);
-                    }
+                    out.push_body(body, len);
                 });
             }
             return;

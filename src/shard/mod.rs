@@ -11,6 +11,7 @@ mod ids;
 mod lane;
 mod listener;
 mod out;
+mod partial;
 mod reader;
 mod remote;
 

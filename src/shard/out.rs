@@ -9,10 +9,13 @@ use bytes::Bytes;
 /// Pieces that one system call takes.
 const PIECES_PER_WRITE: usize = 64;
 
-/// Pieces up to this size are copied: a small one is cheaper to copy than to name, and a
-/// peer that does not read keeps no more than 16 times what it has coming: a whole block
-/// of the log for each piece.
+/// Bodies up to this size are copied: a small one is cheaper to copy than to name, and a
+/// peer that does not read keeps no more than 32 times what it has coming: two whole blocks
+/// of the log, in which its pieces lie.
 const COPY_BYTES_MAX: usize = 16 * 1024;
+
+/// Bodies of more pieces are copied where these are small: a system call names so many.
+const NAMED_PIECES_MAX: usize = PIECES_PER_WRITE - 2;
 
 /// Answers in order: small ones one behind the other in a buffer, large bodies as
 /// references to where they lie.
@@ -49,13 +52,16 @@ impl OutQueue {
         self.pieces.push_back(piece);
     }
 
-    /// Appends a piece: copied where it is small, so that small answers share one
-    /// system call's buffer.
-    pub fn push_or_copy(&mut self, piece: Bytes) {
-        if piece.len() <= COPY_BYTES_MAX {
-            self.buffer.extend_from_slice(&piece);
-        } else {
-            self.push(piece);
+    /// Appends the pieces of a body of `len` bytes, copied where it is small, so that small
+    /// answers share one system call's buffer.
+    pub fn push_body(&mut self, pieces: Vec<Bytes>, len: usize) {
+        let name_all = len > COPY_BYTES_MAX && pieces.len() <= NAMED_PIECES_MAX;
+        for piece in pieces {
+            if name_all || piece.len() > COPY_BYTES_MAX {
+                self.push(piece);
+            } else {
+                self.buffer.extend_from_slice(&piece);
+            }
         }
     }
 

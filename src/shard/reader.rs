@@ -1,6 +1,6 @@
 //! Reading frames from a connection.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -11,23 +11,9 @@ use futures_lite::AsyncRead;
 use glommio::net::TcpStream;
 
 use super::executor::sleep;
+use super::partial::{COPY_BYTES_MAX, Partial, Unhandled, read_buffer};
 use super::{ConnId, Flow, Service, Shard, Turn};
 use crate::wire::frame::{self, Split};
-
-/// Bytes read at once. One buffer serves all connections of a shard: what is not
-/// a whole frame is copied out before another one reads.
-const READ_BYTES: usize = 256 * 1024;
-
-/// Frames up to this size are read without asking for room.
-const SMALL_FRAME_BYTES: usize = 64 * 1024;
-
-/// Bytes of large frames that a shard is reading. At the bound a connection with
-/// the start of one more is not read until one of them is done or given up.
-const LARGE_FRAME_BYTES_MAX: usize = 256 * 1024 * 1024;
-
-/// Bytes that were read and are not handled yet, for want of room in the log, say.
-/// At the bound connections of which nothing was read yet are not read.
-const UNHANDLED_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Time between two looks for room.
 const LOOK: Duration = Duration::from_millis(10);
@@ -36,9 +22,8 @@ const LOOK: Duration = Duration::from_millis(10);
 pub(super) struct Reader<S: Service> {
     pub shard: Rc<Shard<S::Message>>,
     pub service: Rc<S>,
-    buffer: RefCell<Vec<u8>>,
-    large: Cell<usize>,
-    unhandled: Cell<usize>,
+    buffer: RefCell<Box<[u8]>>,
+    counts: Unhandled,
 }
 
 /// Why the handing over of frames stopped.
@@ -59,20 +44,14 @@ impl<S: Service> Reader<S> {
         Reader {
             shard: shard.clone(),
             service: service.clone(),
-            buffer: RefCell::new(vec![0; READ_BYTES]),
-            large: Cell::new(0),
-            unhandled: Cell::new(0),
+            buffer: RefCell::new(read_buffer()),
+            counts: Unhandled::default(),
         }
     }
 
     /// Reads frames and hands them over until the connection ends.
     pub async fn connection(&self, id: ConnId, stream: &mut TcpStream) {
-        let mut partial = Partial {
-            bytes: Vec::new(),
-            admitted: 0,
-            large: &self.large,
-            unhandled: &self.unhandled,
-        };
+        let mut partial = Partial::new(&self.counts);
         while self.may_read(id, &mut partial).await {
             // The buffer is borrowed inside the poll only; what was read is used up
             // before anything is awaited.
@@ -118,7 +97,7 @@ impl<S: Service> Reader<S> {
             }
             if partial.bytes.is_empty() {
                 // It holds nothing, so it can wait for those that do.
-                if self.unhandled.get() <= UNHANDLED_BYTES_MAX {
+                if self.counts.has_room() {
                     return true;
                 }
             } else if partial.admit() {
@@ -157,8 +136,12 @@ impl<S: Service> Reader<S> {
             conn.in_turn = true;
             conn.last_active = turn.began;
         }
-        let buffer = self.buffer.borrow();
-        let mut bytes = &buffer[..read];
+        let mut shared = self.buffer.borrow_mut();
+        let taken = partial.taken.take();
+        let mut bytes = match &taken {
+            Some((buffer, range)) => &buffer[range.clone()],
+            None => &shared[..read],
+        };
         let mut stop = Stop::Read;
         let mut handled = false;
         if !partial.bytes.is_empty() {
@@ -182,8 +165,19 @@ impl<S: Service> Reader<S> {
             handled |= used > 0;
             bytes = &bytes[used..];
         }
-        partial.extend(bytes);
-        drop(buffer);
+        let rest = bytes.len();
+        if stop == Stop::Read || (taken.is_none() && rest <= COPY_BYTES_MAX) {
+            partial.extend(bytes);
+            if let Some((buffer, _)) = taken {
+                self.counts.give_back(buffer);
+            }
+        } else if let Some((buffer, range)) = taken {
+            partial.taken = Some((buffer, range.end - rest..range.end));
+        } else {
+            let buffer = std::mem::replace(&mut *shared, self.counts.lend());
+            partial.taken = Some((buffer, read - rest..read));
+        }
+        drop(shared);
         self.service.turn_end();
         let mut write = true;
         if let Some(conn) = self.shard.conns.borrow_mut().get_mut(id) {
@@ -238,62 +232,6 @@ impl<S: Service> Reader<S> {
         conns
             .get(id)
             .is_some_and(|conn| conn.unread() > self.out_max())
-    }
-}
-
-/// What was read of a connection and is not handled yet, counted against the
-/// shard's bounds.
-struct Partial<'a> {
-    bytes: Vec<u8>,
-    /// Size of the large frame that has room, 0 without one.
-    admitted: usize,
-    large: &'a Cell<usize>,
-    unhandled: &'a Cell<usize>,
-}
-
-impl Partial<'_> {
-    /// Whether the frame that has begun may be read to its end.
-    fn admit(&mut self) -> bool {
-        let total = match frame::split(&self.bytes) {
-            Ok(Split::Incomplete(total)) => total,
-            _ => 0,
-        };
-        if total <= SMALL_FRAME_BYTES || self.admitted > 0 {
-            return true;
-        }
-        if self.large.get() + total > LARGE_FRAME_BYTES_MAX {
-            return false;
-        }
-        self.large.set(self.large.get() + total);
-        self.admitted = total;
-        self.bytes.reserve_exact(total - self.bytes.len());
-        true
-    }
-
-    fn extend(&mut self, bytes: &[u8]) {
-        self.unhandled.set(self.unhandled.get() + bytes.len());
-        self.bytes.extend_from_slice(bytes);
-    }
-
-    fn consume(&mut self, used: usize) {
-        if used == 0 {
-            return;
-        }
-        self.unhandled.set(self.unhandled.get() - used);
-        self.large.set(self.large.get() - self.admitted);
-        self.admitted = 0;
-        if used == self.bytes.len() {
-            self.bytes = Vec::new();
-        } else {
-            self.bytes.drain(..used);
-        }
-    }
-}
-
-impl Drop for Partial<'_> {
-    fn drop(&mut self) {
-        self.unhandled.set(self.unhandled.get() - self.bytes.len());
-        self.large.set(self.large.get() - self.admitted);
     }
 }
 
