@@ -1,4 +1,4 @@
-//! What moves the log to the device, and makes segments ahead of their need.
+//! What moves the log to the device.
 
 use std::io;
 use std::rc::Rc;
@@ -9,15 +9,13 @@ use futures_lite::future;
 use super::edge::{LogFile, LogMode};
 use super::group::Group;
 use super::handle::Shared;
+use super::prepare::{SPACE_RETRY, prepare_segment};
 use super::segment;
 use super::shard_store::AckLevel;
 use super::spare::is_no_space;
 
 /// Longest time that bytes gather under ASYNC_FLUSH before they are written.
 const GATHER: Duration = Duration::from_millis(10);
-
-/// Time before a refused segment file, or a write that found no space, is tried again.
-const SPACE_RETRY: Duration = Duration::from_secs(1);
 
 /// How often a write that finds no space is tried while the store is closed. What is
 /// not written then is in the tail file, for the next start.
@@ -199,43 +197,4 @@ fn describe(shared: &Shared, what: &str, position: u64, error: &io::Error) -> St
         path.display(),
         position - base
     )
-}
-
-/// Makes the next segment when the log comes near the end of the last one.
-fn prepare_segment(shared: &Rc<Shared>) {
-    let (end, bytes) = {
-        let log = &shared.state.borrow().log;
-        let bytes = log.segment_bytes();
-        let ahead = (bytes / 2).min(256 * 1024 * 1024);
-        if log.written() + ahead <= log.prepared_end() {
-            return;
-        }
-        (log.prepared_end(), bytes)
-    };
-    if shared.preparing.replace(true) {
-        return;
-    }
-    let shared = shared.clone();
-    let edge = shared.edge.clone();
-    edge.spawn(Box::pin(async move {
-        let (dir, shard, files) = (shared.dir.clone(), shared.shard, shared.files.clone());
-        let create = move || segment::create(&*files, &dir, shard, end, bytes);
-        let created = shared.edge.blocking(create).await;
-        match &created {
-            Ok(()) => shared.state.borrow_mut().log.set_prepared(end + bytes),
-            Err(error) => {
-                let why = format!("the next segment cannot be made: {error}");
-                let news = shared.state.borrow_mut().log.set_unprepared(why.clone());
-                // Those who wait for it are refused now.
-                shared.progress.notify();
-                if news {
-                    tracing::error!(%shard, "{why}; it is tried again every second");
-                }
-                shared.edge.sleep(SPACE_RETRY).await;
-            }
-        }
-        shared.preparing.set(false);
-        shared.progress.notify();
-        shared.work.notify();
-    }));
 }

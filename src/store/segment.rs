@@ -43,21 +43,51 @@ pub fn create(
     position: u64,
     bytes: u64,
 ) -> io::Result<()> {
+    match reserve(files, shard_dir, shard, position, bytes)? {
+        Some(unfinished) => publish(files, &unfinished, &path(shard_dir, shard, position)),
+        None => Ok(()),
+    }
+}
+
+/// Reserves the blocks of a segment under another name, which is returned; `None` where
+/// the segment exists.
+///
+/// # Errors
+/// Those of the file system, with the path in the text.
+pub fn reserve(
+    files: &dyn Files,
+    shard_dir: &Path,
+    shard: ShardId,
+    position: u64,
+    bytes: u64,
+) -> io::Result<Option<PathBuf>> {
     let path = path(shard_dir, shard, position);
     if files.exists(&path)? {
         // Whoever made it may not have come to promise its name.
-        return files.sync_dir(&commit_log_dir(shard_dir));
+        files.sync_dir(&commit_log_dir(shard_dir))?;
+        return Ok(None);
     }
     let unfinished = path.with_extension("tmp");
-    let make = || -> io::Result<()> {
-        let file = files.open(&unfinished, Mode::Empty)?;
-        file.reserve(bytes)?;
-        file.sync()?;
-        files.rename(&unfinished, &path)?;
-        files.sync_dir(&commit_log_dir(shard_dir))
+    let reserve = || files.open(&unfinished, Mode::Empty)?.reserve(bytes);
+    reserve().inspect_err(|_| give_up(files, &unfinished))?;
+    Ok(Some(unfinished))
+}
+
+/// Gives a segment its name, once all of it is durable.
+///
+/// # Errors
+/// Those of the file system, with the path in the text.
+pub fn publish(files: &dyn Files, unfinished: &Path, path: &Path) -> io::Result<()> {
+    let publish = || -> io::Result<()> {
+        files.open(unfinished, Mode::Write)?.sync()?;
+        files.rename(unfinished, path)?;
+        let dir = path.parent().expect("a segment is in a folder");
+        files.sync_dir(dir)
     };
-    make().inspect_err(|_| {
-        // What was reserved so far is needed by others.
-        let _ = files.remove_file(&unfinished);
-    })
+    publish().inspect_err(|_| give_up(files, unfinished))
+}
+
+/// What was reserved so far is needed by others.
+fn give_up(files: &dyn Files, unfinished: &Path) {
+    let _ = files.remove_file(unfinished);
 }

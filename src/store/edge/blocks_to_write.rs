@@ -1,7 +1,10 @@
 //! Whole blocks of the log on their way to the device.
 
 use std::any::Any;
+use std::io;
 use std::sync::Arc;
+
+use memmap2::MmapMut;
 
 use super::SharedMap;
 use crate::store::BLOCK_BYTES;
@@ -16,7 +19,7 @@ pub struct BlocksToWrite {
     runs: [(*const u8, usize); 2],
     last: Option<Box<Block>>,
     /// Keeps the map where it is.
-    _map: Arc<dyn Any + Send + Sync>,
+    map: Arc<dyn Any + Send + Sync>,
 }
 
 impl BlocksToWrite {
@@ -46,7 +49,32 @@ impl BlocksToWrite {
                 (second.as_ptr(), second.len()),
             ],
             last,
-            _map: map.keeper(),
+            map: map.keeper(),
+        }
+    }
+
+    /// Blocks of zeros, of `bytes` bytes, whole blocks.
+    ///
+    /// # Errors
+    /// Those of mapping memory for them.
+    pub fn zeros(bytes: usize) -> io::Result<BlocksToWrite> {
+        assert!(bytes % BLOCK_BYTES == 0);
+        let map = MmapMut::map_anon(bytes)?;
+        Ok(BlocksToWrite {
+            runs: [(map.as_ptr(), bytes), (map.as_ptr(), 0)],
+            last: None,
+            map: Arc::new(map),
+        })
+    }
+
+    /// The first `bytes` bytes of blocks in one run, once more.
+    pub fn start(&self, bytes: usize) -> BlocksToWrite {
+        let (start, len) = self.runs[0];
+        assert!(bytes <= len && bytes % BLOCK_BYTES == 0);
+        BlocksToWrite {
+            runs: [(start, bytes), (start, 0)],
+            last: None,
+            map: self.map.clone(),
         }
     }
 
