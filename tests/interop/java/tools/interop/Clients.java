@@ -7,6 +7,8 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 import org.apache.rocketmq.remoting.protocol.RequestCode;
@@ -15,10 +17,13 @@ import org.apache.rocketmq.remoting.protocol.header.ViewMessageRequestHeader;
 /** {@code Clients PREFIX PATTERN}: what our client library and the Java clients send each other. */
 public final class Clients {
     public static void main(String[] args) throws Exception {
+        Mqadmin.prepare();
         Suite suite = new Suite(args[0], args[1]);
         MixedGroups.add(suite);
         suite.add("retry-in-mixed-group", Clients::retry);
         suite.add("orderly-suspend-rust", c -> suspend(c, Kind.RUST));
+        suite.add("reset-of-offsets-while-rust-runs", Clients::reset);
+        suite.add("mqadmin-sees-rust", Clients::seen);
         both(suite, "dead-letter", Clients::deadLetter);
         both(suite, "delay", Clients::delay);
         both(suite, "messages", Clients::messages);
@@ -253,5 +258,53 @@ public final class Clients {
         List<Integer> numbers = new ArrayList<>();
         group.arrivals().forEach(each -> numbers.add(each.numbered() - sent.get(0).number));
         Check.equal("arrivals", List.of(0, 1, 2, 3, 3, 3, 4, 5), numbers);
+    }
+
+    /** What mqadmin says of our producers and consumers, some of it asked of them through the broker. */
+    private static void seen(Case c) throws Exception {
+        Group group = new Group(c, c.topic(2), 2, "tags", "TagA || TagB");
+        Group.Member member = group.join(Kind.RUST);
+        group.awaitSplit(2);
+        Sent.Producer producer = new Sent.Producer(c, Peer.of(Kind.RUST));
+        List<Sent> sent = producer.send("sync", Sent.numbered(group.topic, 10, "tags", "TagB"));
+        group.expectOnce(sent, true);
+        String language = Cluster.APACHE ? "JAVA" : "RUST";
+        String printed = Mqadmin.mqadmin("consumerConnection", "-g", group.name);
+        Mqadmin.expect(printed, "@" + member.name, "127.0.0.1:", language, group.topic + " TagA || TagB", "ConsumeType: CONSUME_PASSIVELY",
+            "MessageModel: CLUSTERING", "ConsumeFromWhere: CONSUME_FROM_FIRST_OFFSET");
+        Matcher id = Pattern.compile("(\\S+@" + member.name + "\\S*)").matcher(printed);
+        Check.that(id.find(), "no client id in " + printed);
+        printed = Mqadmin.mqadmin("producerConnection", "-g", producer.group, "-t", group.topic);
+        Mqadmin.expect(printed, "@" + producer.name, "127.0.0.1:", language);
+        printed = Mqadmin.mqadmin("consumerStatus", "-g", group.name, "-i", id.group(1));
+        Mqadmin.expect(printed, group.topic, "PROP_CONSUMER_START_TIMESTAMP", "#Consumer Offset#");
+        Check.within(30, "no message is unconsumed", () -> {
+            String progress = Mqadmin.mqadmin("consumerProgress", "-g", group.name);
+            return progress.contains("Consume Diff Total: 0") && progress.contains(group.topic);
+        });
+        member.close();
+        Check.within(5, "the consumer is gone", () -> Mqadmin.mqadminRaw("consumerConnection", "-g", group.name).contains("CODE: 206"));
+    }
+
+    /** The operator sends a running group back in time; it consumes again what came since. */
+    private static void reset(Case c) throws Exception {
+        Group group = new Group(c, 2);
+        group.join(Kind.RUST);
+        group.awaitSplit(2);
+        Sent.Producer producer = new Sent.Producer(c, Peer.of(Kind.JAVA));
+        List<Sent> before = producer.send(group.topic, 10);
+        Thread.sleep(50);
+        long middle = System.currentTimeMillis();
+        Thread.sleep(50);
+        List<Sent> after = producer.send(group.topic, 10);
+        List<Sent> all = new ArrayList<>(before);
+        all.addAll(after);
+        group.expectOnce(all, true);
+        Mqadmin.mqadmin("resetOffsetByTime", "-g", group.name, "-t", group.topic, "-s", Long.toString(middle));
+        Check.within(40, "10 messages come again", () -> group.arrivals().size() >= 30);
+        Thread.sleep(300);
+        for (Sent each : all) {
+            Check.equal("arrivals of message " + each.number, before.contains(each) ? 1 : 2, group.byNumber().get(each.number).size());
+        }
     }
 }

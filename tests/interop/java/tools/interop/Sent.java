@@ -14,11 +14,13 @@ final class Sent {
     static final class Producer {
         final Peer peer;
         final String name;
+        final String group;
 
         Producer(Case c, Peer peer, Object... settings) throws Exception {
             this.peer = peer;
             name = Cluster.unique(peer.kind + "-producer");
-            List<Object> fields = new ArrayList<>(List.of("name", name, "group", c.group()));
+            group = c.group();
+            List<Object> fields = new ArrayList<>(List.of("name", name, "group", group));
             fields.addAll(List.of(settings));
             peer.ask("producer", fields.toArray());
             c.onClose(() -> {
