@@ -8,12 +8,14 @@ import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
+import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
@@ -41,6 +43,7 @@ public final class Client {
     private final String namesrv;
     private final Map<String, DefaultMQProducer> producers = new ConcurrentHashMap<>();
     private final Map<String, DefaultMQPushConsumer> consumers = new ConcurrentHashMap<>();
+    private final Map<String, Poller> pollers = new ConcurrentHashMap<>();
     private final Map<String, String> topics = new ConcurrentHashMap<>();
     /** Orderly attempts so far, by message id. */
     private final Map<String, Integer> attempts = new ConcurrentHashMap<>();
@@ -91,7 +94,11 @@ public final class Client {
                     answer.put("sent", send(request));
                     break;
                 case "push":
-                    push(request);
+                    if ("pull".equals(request.get("mode"))) {
+                        pollers.put(text(request, "name"), new Poller(request));
+                    } else {
+                        push(request);
+                    }
                     break;
                 case "queues":
                     answer.put("queues", queues(text(request, "name")));
@@ -254,6 +261,37 @@ public final class Client {
         consumer.start();
     }
 
+    /** A pull consumer that polls without a pause. */
+    private final class Poller {
+        private final DefaultLitePullConsumer consumer;
+        private final Thread thread;
+        private volatile boolean stop;
+
+        Poller(Map<String, Object> request) throws Exception {
+            String name = text(request, "name");
+            consumer = new DefaultLitePullConsumer(text(request, "group"));
+            consumer.setNamesrvAddr(namesrv);
+            consumer.setInstanceName(name);
+            consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+            consumer.subscribe(text(request, "topic"), "*");
+            consumer.start();
+            thread = new Thread(() -> {
+                while (!stop) {
+                    received(name, consumer.poll(300), false);
+                }
+            });
+            thread.start();
+        }
+
+        /** Commits what was polled, and leaves. */
+        void close() throws Exception {
+            stop = true;
+            thread.join();
+            consumer.commitSync();
+            consumer.shutdown();
+        }
+    }
+
     /** Reports messages; false if one of them says with its property {@code fail} that so many attempts are to fail. */
     private boolean received(String name, List<MessageExt> messages, boolean orderly) {
         boolean good = true;
@@ -285,10 +323,13 @@ public final class Client {
     }
 
     /** The queues of the consumer's topic that are its own now, as {@code broker:queue}. */
-    private List<String> queues(String name) {
+    private List<String> queues(String name) throws Exception {
         List<String> found = new ArrayList<>();
-        for (MessageQueue each : consumers.get(name).getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet()) {
-            if (each.getTopic().equals(topics.get(name))) {
+        Poller poller = pollers.get(name);
+        Set<MessageQueue> assigned = poller != null ? poller.consumer.assignment()
+            : consumers.get(name).getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet();
+        for (MessageQueue each : assigned) {
+            if (poller != null || each.getTopic().equals(topics.get(name))) {
                 found.add(each.getBrokerName() + ":" + each.getQueueId());
             }
         }
@@ -296,7 +337,11 @@ public final class Client {
         return found;
     }
 
-    private void close(String name) {
+    private void close(String name) throws Exception {
+        Poller poller = pollers.remove(name);
+        if (poller != null) {
+            poller.close();
+        }
         DefaultMQProducer producer = producers.remove(name);
         if (producer != null) {
             producer.shutdown();

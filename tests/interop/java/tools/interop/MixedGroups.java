@@ -22,6 +22,8 @@ final class MixedGroups {
         for (String each : List.of("CONSISTENT_HASH", "AVG_BY_CIRCLE")) {
             suite.add("group-concurrent-" + each, c -> strategy(c, each));
         }
+        suite.add("group-pull", MixedGroups::pull);
+        Clients.both(suite, "offsets-pull", (c, from, to) -> handOver(c, from, to, "pull"));
         Clients.both(suite, "offsets-concurrent", (c, from, to) -> handOver(c, from, to, "concurrent"));
         Clients.both(suite, "offsets-orderly", (c, from, to) -> handOver(c, from, to, "orderly"));
     }
@@ -140,6 +142,16 @@ final class MixedGroups {
         changed(source, () -> group.join(Kind.RUST));
         changed(source, () -> group.join(Kind.JAVA_4));
         changed(source, () -> gone(java::close));
+    }
+
+    private static void pull(Case c) throws Exception {
+        Group group = new Group(c, c.topic(QUEUES), QUEUES, "mode", "pull");
+        Source source = new Source(group);
+        Group.Member rust = group.join(Kind.RUST);
+        source.steady(group.awaitSplit(8));
+        changed(source, () -> group.join(Kind.JAVA), 4, 4);
+        changed(source, () -> gone(rust::close), 8);
+        changed(source, () -> group.join(Kind.RUST), 4, 4);
     }
 
     private static void orderly(Case c) throws Exception {
