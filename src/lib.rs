@@ -38,10 +38,12 @@
 //! | [`store`] | one shard's files |
 //! | [`probe`] | what the machine must have, and what its disks do |
 //! | [`large_alloc`] | an allocator that counts what is large |
+//! | [`client`] | what speaks to brokers and nameservers |
 //! | [`config`] | settings under RocketMQ's names, and every bound |
 //! | [`wire`] | bytes to values and back, pure |
 
 pub mod broker;
+pub mod client;
 pub mod config;
 pub mod large_alloc;
 mod local_event;

@@ -14,6 +14,7 @@ const LAYERS: &[&[&str]] = &[
     &["nameserver"],
     &["shard"],
     &["store"],
+    &["client"],
     &["probe", "local_event", "large_alloc"],
     &["config"],
     &["wire"],

@@ -1,0 +1,3 @@
+//! The client: what speaks to brokers and nameservers, RingMQ's or Apache RocketMQ's.
+
+pub mod remote;
