@@ -9,6 +9,7 @@ use crate::wire::message::{Record, sys_flag};
 use crate::wire::properties::{self, name};
 use crate::wire::pull_header::pull_flag;
 use flate2::read::ZlibDecoder;
+use serde_json::Value;
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -313,6 +314,27 @@ impl Admin {
             min: number_of(broker, &answer, "minOffset")?,
             max: number_of(broker, &answer, "maxOffset")?,
         })
+    }
+
+    /// Gives a message to one member of a group, and answers with what it made of it
+    /// (`ConsumeMessageDirectlyResult`).
+    ///
+    /// # Errors
+    /// As [`Admin::ask`]; code 1 where the member is not connected, 207 where it does not answer.
+    pub fn consume_directly(
+        &mut self,
+        broker: &str,
+        group: &str,
+        client: &str,
+        message: &StoredMessage,
+    ) -> Result<Value, AdminError> {
+        let give = Request::new(request::CONSUME_MESSAGE_DIRECTLY)
+            .with("consumerGroup", group)
+            .with("clientId", client)
+            .with("topic", &message.topic)
+            .with("msgId", &message.message_id);
+        self.body_of(broker, give)
+            .map_err(|error| error.group(group).topic(&message.topic))
     }
 
     /// Entries of a ConsumeQueue from an index on, and what a group's filter makes of them.
