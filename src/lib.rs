@@ -34,11 +34,11 @@
 //! | [`server`] | starts and stops what the command line asks for |
 //! | [`broker`] | what a request means, one file per family |
 //! | [`nameserver`] | topic routes, as brokers tell them |
+//! | [`client`] | producers and consumers for applications, and what tools ask of a cluster |
 //! | [`shard`] | the loop: executors, connections, lanes |
 //! | [`store`] | one shard's files |
 //! | [`probe`] | what the machine must have, and what its disks do |
 //! | [`large_alloc`] | an allocator that counts what is large |
-//! | [`client`] | what speaks to brokers and nameservers |
 //! | [`config`] | settings under RocketMQ's names, and every bound |
 //! | [`wire`] | bytes to values and back, pure |
 

@@ -12,9 +12,9 @@ const LAYERS: &[&[&str]] = &[
     &["server"],
     &["broker"],
     &["nameserver"],
+    &["client"],
     &["shard"],
     &["store"],
-    &["client"],
     &["probe", "local_event", "large_alloc"],
     &["config"],
     &["wire"],
@@ -25,6 +25,7 @@ const LINES_MAX: usize = 700;
 
 /// Where the runtime's types may appear, so that it can be replaced there.
 const RUNTIME_PLACES: &[&[&str]] = &[
+    &["client", "net"],
     &["shard"],
     &["store", "edge", "ring"],
     &["store", "tests"],

@@ -1,0 +1,3 @@
+//! The core of a client: state and decisions, without I/O, clock, thread or channel.
+
+pub mod io;
