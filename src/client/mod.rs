@@ -12,11 +12,15 @@
 //!
 //! [`core`] is pure: the driver in `net` gives it the time and the bytes, and does what it
 //! says. [`core::io`] is the border between the two.
+//!
+//! [`admin`] is apart from them: what an operator asks, over blocking connections of [`remote`].
 
+pub mod admin;
 pub mod core;
 pub mod error;
 pub mod hooks;
 pub mod message;
+pub mod remote;
 pub mod settings;
 
 pub use error::{Error, ErrorKind, Result};
