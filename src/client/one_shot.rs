@@ -1,7 +1,7 @@
 //! The answer to one call, from the client's thread to whoever asked.
 //!
 //! A future that needs no runtime: its waker may belong to any executor, or to a thread that
-//! is parked ([`Answer::wait`]). One allocation a call.
+//! is parked. One allocation a call.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -59,13 +59,6 @@ impl<T> Drop for Answering<T> {
     }
 }
 
-impl<T> Answer<T> {
-    /// Parks this thread until the answer is there.
-    pub fn wait(self) -> Option<T> {
-        futures_lite::future::block_on(self)
-    }
-}
-
 impl<T> Future for Answer<T> {
     type Output = Option<T>;
 
@@ -88,6 +81,7 @@ impl<T> Future for Answer<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_lite::future::block_on;
 
     #[test]
     fn an_answer_arrives_from_another_thread_before_and_after_it_is_waited_for() {
@@ -97,7 +91,7 @@ mod tests {
             if round % 2 == 0 {
                 std::thread::yield_now();
             }
-            assert_eq!(answer.wait(), Some(round));
+            assert_eq!(block_on(answer), Some(round));
             thread.join().unwrap();
         }
     }
@@ -106,9 +100,9 @@ mod tests {
     fn an_end_that_goes_without_an_answer_is_no_hang() {
         let (answering, answer) = one_shot::<u8>();
         drop(answering);
-        assert_eq!(answer.wait(), None);
+        assert_eq!(block_on(answer), None);
         let (answering, answer) = one_shot::<u8>();
-        let thread = std::thread::spawn(move || answer.wait());
+        let thread = std::thread::spawn(move || block_on(answer));
         drop(answering);
         assert_eq!(thread.join().unwrap(), None);
         let (answering, answer) = one_shot();

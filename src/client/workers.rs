@@ -7,7 +7,6 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 /// A pool that runs jobs of one kind. Threads are started when there is work for them, and end
 /// with the pool once every job is done.
@@ -20,8 +19,6 @@ struct Shared<J> {
     state: Mutex<State<J>>,
     /// A job has come, or the end.
     work: Condvar,
-    /// A thread has ended.
-    ended: Condvar,
 }
 
 struct State<J> {
@@ -46,7 +43,6 @@ impl<J: Send + 'static> Workers<J> {
                 closed: false,
             }),
             work: Condvar::new(),
-            ended: Condvar::new(),
         }))
     }
 
@@ -74,25 +70,6 @@ impl<J: Send + 'static> Workers<J> {
             }
         }
         Ok(())
-    }
-
-    /// Takes no more jobs, and waits for `limit` at most until those that are there are done.
-    /// Whether they are. Does not wait for the thread that calls it.
-    pub fn close(&self, limit: Duration) -> bool {
-        let until = Instant::now() + limit;
-        let mut state = self.0.lock();
-        state.closed = true;
-        self.0.work.notify_all();
-        let own = usize::from(std::thread::current().name() == Some(&self.0.name));
-        while state.threads > own {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            let waited = self.0.ended.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        true
     }
 }
 
@@ -129,8 +106,6 @@ impl<J> Shared<J> {
             state.idle -= 1;
         }
         state.threads -= 1;
-        drop(state);
-        self.ended.notify_all();
     }
 }
 
@@ -145,49 +120,41 @@ pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     #[test]
     fn jobs_run_side_by_side_within_the_bound_and_all_before_the_end() {
-        let (now, most, done) = (
-            Arc::new(AtomicUsize::new(0)),
-            Arc::new(AtomicUsize::new(0)),
-            Arc::new(AtomicUsize::new(0)),
-        );
-        let seen = (now.clone(), most.clone(), done.clone());
-        let pool = Workers::new("test-pool", 4, move |_: usize| {
+        let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (done_in, done) = flume::unbounded();
+        let pool = Workers::new("test-pool", 4, move |job: usize| {
             most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             std::thread::sleep(Duration::from_millis(2));
             now.fetch_sub(1, Ordering::SeqCst);
-            done.fetch_add(1, Ordering::SeqCst);
+            done_in.send((job, most.load(Ordering::SeqCst))).unwrap();
         });
         for job in 0..50 {
             assert!(pool.submit(job).is_ok());
         }
-        assert!(pool.close(Duration::from_secs(10)));
-        assert_eq!(seen.2.load(Ordering::SeqCst), 50);
-        assert!((1..=4).contains(&seen.1.load(Ordering::SeqCst)));
-        assert_eq!(pool.submit(7), Err(7));
+        drop(pool);
+        // Ends when the last thread has.
+        let mut done: Vec<_> = done.iter().collect();
+        done.sort_unstable();
+        assert_eq!(done.len(), 50);
+        let most = done.iter().map(|&(_, most)| most).max();
+        assert!((1..=4).contains(&most.unwrap()), "{most:?}");
     }
 
     #[test]
     fn a_panic_ends_its_job_alone() {
-        let (in_, out) = flume::unbounded();
+        let (done_in, done) = flume::unbounded();
         let pool = Workers::new("test-panics", 1, move |job: u32| {
             assert!(job != 1, "job one");
-            in_.send(job).unwrap();
+            done_in.send(job).unwrap();
         });
         for job in 0..3 {
             pool.submit(job).unwrap();
         }
-        assert!(pool.close(Duration::from_secs(10)));
-        assert_eq!(out.drain().collect::<Vec<_>>(), [0, 2]);
-    }
-
-    #[test]
-    fn an_end_does_not_wait_longer_than_it_is_told_to() {
-        let pool = Workers::new("test-slow", 1, |time| std::thread::sleep(time));
-        pool.submit(Duration::from_millis(300)).unwrap();
-        assert!(!pool.close(Duration::from_millis(10)));
-        assert!(pool.close(Duration::from_secs(10)));
+        drop(pool);
+        assert_eq!(done.iter().collect::<Vec<_>>(), [0, 2]);
     }
 }

@@ -17,7 +17,7 @@ use super::executor::spawn;
 use super::offset_files;
 use super::peers::{Peers, Written};
 use super::tasks;
-use super::waiters::{Callback, Waiter, Waiters, ticket_of};
+use super::waiters::{Callback, How, Waiter, Waiters, ticket_of};
 use super::{PublishTable, Sink};
 use crate::client::core::Core;
 use crate::client::core::io::{
@@ -153,6 +153,7 @@ impl Driver {
     /// Does what came of a turn.
     fn carry_out(&mut self, now: Now) {
         let mut outputs = std::mem::take(&mut self.outputs);
+        let mut ticked = false;
         loop {
             for output in outputs.drain(..) {
                 self.output(now, output);
@@ -163,6 +164,11 @@ impl Driver {
             }
             if self.writes.is_empty() {
                 self.writes = writes;
+            }
+            if !ticked && self.core.wake_at() <= now.at {
+                // What was written makes more to do, as the end of one-way sends.
+                ticked = true;
+                self.input(now, Input::Tick);
             }
             if self.outputs.is_empty() {
                 self.outputs = outputs;
@@ -179,12 +185,19 @@ impl Driver {
 
     fn output(&mut self, now: Now, output: Output) {
         match output {
-            Output::Done { ticket, result } => match self.waiters.take(ticket) {
-                Some(Waiter::Answering(answering)) => answering.answer(result),
-                Some(Waiter::Callback(callback)) => self.call_back(callback, result),
-                Some(Waiter::Nobody) => {}
-                None => debug_assert!(false, "a command that ends twice"),
-            },
+            Output::Done { ticket, result } => {
+                let Some(waiter) = self.waiters.take(ticket) else {
+                    debug_assert!(false, "a command that ends twice");
+                    return;
+                };
+                // Whoever is woken finds it.
+                drop(waiter.room);
+                match waiter.how {
+                    How::Answering(answering) => answering.answer(result),
+                    How::Callback(callback) => self.call_back(callback, result),
+                    How::Nobody => {}
+                }
+            }
             Output::Write { peer } => self.writes.push(peer),
             Output::Deliver(delivery) => self.deliver(now, delivery),
             Output::Connect { peer, address } => {
@@ -270,7 +283,7 @@ impl Driver {
         let workers = self.files.get_or_insert_with(|| {
             let (folder, inbox) = (self.offsets.clone(), self.inbox.clone());
             Workers::new("ringmq-offsets", 1, move |job| {
-                let _ = inbox.send(Post::Command(run(&folder, job), Waiter::Nobody));
+                let _ = inbox.send(Post::Command(run(&folder, job), Waiter::NOBODY));
             })
         });
         let Err(job) = workers.submit(job) else {

@@ -4,21 +4,24 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use flume::{Receiver, Sender, TrySendError};
 use futures_lite::future;
 
 use super::driver::{Driver, Post, Shared, now_since, turn};
 use super::executor::{sleep, spawn, spawn_thread};
-use super::waiters::{Callback, Waiter};
+use super::waiters::{Callback, How, Waiter};
 use super::{address_server, tasks};
 use crate::client::core::Core;
 use crate::client::core::io::{Answer, Command, ConsumerId, Delivery, Input, ProducerId, Ticket};
+use crate::client::core::producer::unique_key::UniqueKeys;
 use crate::client::error::{Error, ErrorKind, Result};
+use crate::client::in_flight::Room;
 use crate::client::message::MessageQueue;
 use crate::client::one_shot::{self, one_shot};
 use crate::client::settings::{ClientSettings, NameServers};
+use crate::config::address;
 
 /// Posts that wait for the client's thread. Who posts more waits until it has taken some.
 const INBOX_POSTS: usize = 65_536;
@@ -64,6 +67,8 @@ impl PublishTable {
 pub(crate) struct Instance {
     inbox: Sender<Post>,
     pub published: Arc<PublishTable>,
+    /// Makes the ids of messages.
+    pub keys: UniqueKeys,
     thread: Mutex<Option<JoinHandle<()>>>,
     numbers: AtomicU32,
 }
@@ -83,7 +88,7 @@ impl Instance {
         settings.check()?;
         let settings = resolved(settings)?;
         let Some(name) = &settings.instance_name else {
-            return Instance::start(settings);
+            return Instance::start(with_own_name(settings));
         };
         let key = (
             format!("{:?}", settings.name_servers),
@@ -105,6 +110,7 @@ impl Instance {
         let (inbox, posts) = flume::bounded(INBOX_POSTS);
         let published = Arc::<PublishTable>::default();
         let began = Instant::now();
+        let keys = unique_keys(&settings);
         let core = Core::new(settings.clone(), now_since(began))?;
         let (own, table) = (inbox.clone(), published.clone());
         let main = move || run(core, settings, own, posts, table, began);
@@ -112,6 +118,7 @@ impl Instance {
         Ok(Arc::new(Instance {
             inbox,
             published,
+            keys,
             thread: Mutex::new(Some(thread)),
             numbers: AtomicU32::new(1),
         }))
@@ -129,8 +136,14 @@ impl Instance {
 
     /// Hands over a command; its end as a future. The command's ticket is set on the way.
     pub fn call(&self, command: Command) -> Call {
+        self.call_in(command, None)
+    }
+
+    /// The same with the room that it takes until its end.
+    pub fn call_in(&self, command: Command, room: Option<Room>) -> Call {
         let (answering, answer) = one_shot();
-        let post = Post::Command(command, Waiter::Answering(answering));
+        let how = How::Answering(answering);
+        let post = Post::Command(command, Waiter { how, room });
         let unsent = match self.inbox.try_send(post) {
             Ok(()) | Err(TrySendError::Disconnected(_)) => None,
             Err(TrySendError::Full(post)) => Some(self.inbox.clone().into_send_async(post)),
@@ -140,13 +153,19 @@ impl Instance {
 
     /// Hands over a command; `callback` is called with its end, on a thread for callbacks.
     /// Waits while the inbox is full.
-    pub fn call_with(&self, command: Command, callback: Callback) {
-        if let Err(flume::SendError(Post::Command(_, Waiter::Callback(callback)))) = self
-            .inbox
-            .send(Post::Command(command, Waiter::Callback(callback)))
+    pub fn call_with(&self, command: Command, room: Option<Room>, callback: Callback) {
+        let how = How::Callback(callback);
+        let post = Post::Command(command, Waiter { how, room });
+        if let Err(flume::SendError(Post::Command(_, waiter))) = self.inbox.send(post)
+            && let How::Callback(callback) = waiter.how
         {
             callback(Err(ErrorKind::NotRunning.into()));
         }
+    }
+
+    /// For those who must not keep the instance alive, as a listener's threads.
+    pub fn poster(&self) -> Sender<Post> {
+        self.inbox.clone()
     }
 
     /// Hands over what nobody waits for the end of. Waits while the inbox is full.
@@ -161,7 +180,7 @@ impl Drop for Instance {
             ticket: Ticket(0),
             wait_ms: 0,
         };
-        let shutdown = Post::Command(shutdown, Waiter::Nobody);
+        let shutdown = Post::Command(shutdown, Waiter::NOBODY);
         let thread = self
             .thread
             .lock()
@@ -222,7 +241,7 @@ fn thread_error(why: String) -> Error {
     ErrorKind::Thread { why }.into()
 }
 
-/// The settings with the environment read.
+/// The settings with what they leave to the environment.
 fn resolved(settings: &ClientSettings) -> Result<ClientSettings> {
     let mut settings = settings.clone();
     if settings.name_servers == NameServers::Environment {
@@ -234,7 +253,40 @@ fn resolved(settings: &ClientSettings) -> Result<ClientSettings> {
         settings.name_servers = NameServers::List(addresses);
         settings.check()?;
     }
+    if settings.client_ip.is_none() {
+        let found = address::interfaces();
+        let own = address::choose(address::Exposure::Open, None, None, &found);
+        settings.client_ip = Some(own.advertised);
+    }
     Ok(settings)
+}
+
+/// An instance of its own has a name of its own: its members would share queues otherwise.
+fn with_own_name(mut settings: ClientSettings) -> ClientSettings {
+    static NAMED: AtomicU32 = AtomicU32::new(0);
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let nanos = since.map_or(0, |since| since.as_nanos() as u64);
+    let number = u64::from(NAMED.fetch_add(1, Ordering::Relaxed));
+    let name = format!("{}#{}", std::process::id(), nanos.wrapping_add(number));
+    settings.instance_name = Some(name);
+    settings
+}
+
+/// Ids that no other instance makes, in this process or in another one.
+fn unique_keys(settings: &ClientSettings) -> UniqueKeys {
+    static INSTANCES: AtomicU32 = AtomicU32::new(0);
+    // Where the address is not known, others may have the same process id: the time tells apart.
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let start = since.map_or(0, |since| since.as_millis() as u32);
+    let number = start.wrapping_add(
+        INSTANCES
+            .fetch_add(1, Ordering::Relaxed)
+            .wrapping_mul(0x9e37_79b9),
+    );
+    let ip = settings
+        .client_ip
+        .unwrap_or(std::net::Ipv4Addr::LOCALHOST.into());
+    UniqueKeys::new(ip, std::process::id(), number)
 }
 
 /// What runs on the client's thread.

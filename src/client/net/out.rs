@@ -53,11 +53,6 @@ impl Out {
         }
     }
 
-    /// Drops what waits, for a connection that is at its end.
-    pub fn clear(&mut self) {
-        *self = Out::default();
-    }
-
     /// Sends what the socket takes without waiting. `Ok(true)`: everything.
     ///
     /// # Errors

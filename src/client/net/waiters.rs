@@ -2,19 +2,34 @@
 
 use crate::client::core::io::{Answer, Command, Ticket};
 use crate::client::error::Result;
+use crate::client::in_flight::Room;
 use crate::client::one_shot::Answering;
 
 /// What a callback is called with.
 pub(crate) type Callback = Box<dyn FnOnce(Result<Answer>) + Send>;
 
 /// How one waits.
-pub(crate) enum Waiter {
+pub(crate) enum How {
     /// A thread or a task.
     Answering(Answering<Result<Answer>>),
     /// A function, to be run on a thread for callbacks.
     Callback(Callback),
     /// Nobody does.
     Nobody,
+}
+
+/// Who waits for the end of a command, and the room that it takes until then.
+pub(crate) struct Waiter {
+    pub how: How,
+    pub room: Option<Room>,
+}
+
+impl Waiter {
+    /// Nobody waits.
+    pub const NOBODY: Waiter = Waiter {
+        how: How::Nobody,
+        room: None,
+    };
 }
 
 /// Waiters by ticket: a place in a table, and how often it was used before.
@@ -79,12 +94,12 @@ mod tests {
     #[test]
     fn a_ticket_is_good_once_and_its_place_is_used_again() {
         let mut waiters = Waiters::default();
-        let first = waiters.insert(Waiter::Nobody);
-        let second = waiters.insert(Waiter::Nobody);
+        let first = waiters.insert(Waiter::NOBODY);
+        let second = waiters.insert(Waiter::NOBODY);
         assert_ne!(first, second);
         assert!(waiters.take(first).is_some());
         assert!(waiters.take(first).is_none());
-        let third = waiters.insert(Waiter::Nobody);
+        let third = waiters.insert(Waiter::NOBODY);
         assert_ne!(third, first);
         assert!(waiters.take(first).is_none());
         assert!(waiters.take(third).is_some());
