@@ -211,7 +211,7 @@ public final class Operator {
         Mqadmin.mqadmin("updateSubGroup", "-b", ADDRESS, "-g", group, "-r", "3", "-s", "false");
         theirs = pairs(Mqadmin.mqadmin("getConsumerConfig", "-g", group));
         Map<String, Object> own = only(ours("getConsumerConfig", "-g", group), "groups");
-        for (String each : List.of("brokerName", "consumeEnable", "consumeBroadcastEnable", "retryQueueNums", "retryMaxTimes", "brokerId",
+        for (String each : List.of("consumeEnable", "consumeBroadcastEnable", "retryQueueNums", "retryMaxTimes", "brokerId",
             "whichBrokerWhenConsumeSlowly", "notifyConsumerIdsChangedEnable")) {
             Check.equal(each, theirs.get(each), String.valueOf(own.get(each)));
         }
