@@ -353,7 +353,12 @@ mod tests {
             &[("a", &[(0, "h:1")], 1, 6), ("b", &[(0, "h:2")], 1, 6)];
         routes.install(one, checked(both), false);
         routes.install(two, checked(both), false);
-        assert!(routes.install(one, checked(&both[..1]), false).gone.is_empty());
+        assert!(
+            routes
+                .install(one, checked(&both[..1]), false)
+                .gone
+                .is_empty()
+        );
         assert!(routes.address("b", 0).is_some(), "the other topic has it");
         let gone = routes.install(two, checked(&both[..1]), false).gone;
         assert_eq!(gone.len(), 1);

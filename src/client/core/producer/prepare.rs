@@ -269,7 +269,9 @@ mod tests {
         let good = || Message::new("t", "one").tag("a");
         let settings = ProducerSettings::default();
         let batch = prepare_batch(vec![good(), good()], &settings, &keys(), options()).unwrap();
-        let items: Vec<_> = batch::items(&batch.body).map(|item| item.unwrap()).collect();
+        let items: Vec<_> = batch::items(&batch.body)
+            .map(|item| item.unwrap())
+            .collect();
         assert_eq!(items.len(), 2);
         let ids: Vec<_> = items
             .iter()
