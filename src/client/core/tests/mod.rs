@@ -5,5 +5,6 @@
 //! keeps a ledger of what was stored and of how each send ended.
 
 mod cases;
+mod cost;
 mod seeds;
 mod world;
