@@ -61,7 +61,9 @@ impl OffsetTable {
     /// As the Java client reads it.
     pub fn to_json(&self) -> Vec<u8> {
         let offsets = self.offsets.iter();
-        let entries: BTreeMap<_, _> = offsets.map(|(q, &offset)| (wire_queue(q), offset)).collect();
+        let entries: BTreeMap<_, _> = offsets
+            .map(|(q, &offset)| (wire_queue(q), offset))
+            .collect();
         let mut out = String::from(r#"{"offsetTable":"#);
         json::write_queue_map(&mut out, entries.iter());
         out.push('}');
@@ -216,7 +218,10 @@ mod tests {
     #[test]
     fn a_garbled_file_is_told() {
         for garbled in ["", "{", "{\"offsetTable\":{\"x\":1}}", "[1]", "\u{0}\u{0}"] {
-            assert!(OffsetTable::parse(garbled.as_bytes()).is_err(), "{garbled:?}");
+            assert!(
+                OffsetTable::parse(garbled.as_bytes()).is_err(),
+                "{garbled:?}"
+            );
         }
         assert!(OffsetTable::parse(b"{}").is_ok());
     }

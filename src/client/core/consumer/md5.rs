@@ -77,11 +77,9 @@ mod tests {
     fn agrees_with_the_rfc() {
         assert_eq!(hex(""), "d41d8cd98f00b204e9800998ecf8427e");
         assert_eq!(hex("abc"), "900150983cd24fb0d6963f7d28e17f72");
-        assert_eq!(
-            hex("message digest"),
-            "f96b697d7cb7938d525a2f31aaf161d0"
-        );
-        let long = "12345678901234567890123456789012345678901234567890123456789012345678901234567890";
+        assert_eq!(hex("message digest"), "f96b697d7cb7938d525a2f31aaf161d0");
+        let long =
+            "12345678901234567890123456789012345678901234567890123456789012345678901234567890";
         assert_eq!(hex(long), "57edf4a22be3c955ac49da2e2107b67a");
     }
 }

@@ -5,11 +5,11 @@
 //! told again. Every minute all are told again, in case a broker lost them.
 
 use super::{
-    AskQueue, Consumer, Effect, Life, MessageQueue, Phase, Request, Response, Timer, about, is_retry,
-    successful,
+    AskQueue, Consumer, Effect, Life, MessageQueue, Phase, Request, Response, Timer, about,
+    is_retry, successful,
 };
-use crate::client::error::Error;
 use crate::client::core::io::Ticket;
+use crate::client::error::Error;
 use crate::wire::codes::request;
 
 /// All offsets are told at every so many turns.

@@ -96,7 +96,10 @@ impl Consumer {
                 self.done(ticket, Ok(Answer::Queues(queues.into())));
             }
             ConsumerCall::FetchQueues { topic, .. } => {
-                let known = self.topics.get(&topic).and_then(|topic| topic.queues.clone());
+                let known = self
+                    .topics
+                    .get(&topic)
+                    .and_then(|topic| topic.queues.clone());
                 let result = known.map(|queues| Answer::Queues(queues.into()));
                 let error = || Error::new(ErrorKind::TopicNotFound).of_topic(&topic);
                 self.done(ticket, result.ok_or_else(error));
@@ -142,7 +145,9 @@ impl Consumer {
             return Err(state("queues are assigned to pull consumers only"));
         }
         if self.assigned.is_none() && !self.topics.is_empty() {
-            return Err(state("topics are subscribed; queues cannot be assigned as well"));
+            return Err(state(
+                "topics are subscribed; queues cannot be assigned as well",
+            ));
         }
         for queue in &queues {
             self.effects.push(Effect::Route(queue.topic.clone()));
@@ -172,7 +177,10 @@ impl Consumer {
         if self.polls.waiting.len() >= POLLS_MAX {
             let limit = POLLS_MAX as u64;
             let what = "polls that wait";
-            self.done(ticket, Err(ErrorKind::TooMuchInFlight { what, limit }.into()));
+            self.done(
+                ticket,
+                Err(ErrorKind::TooMuchInFlight { what, limit }.into()),
+            );
             return;
         }
         if self.rules.auto_commit && now >= self.polls.next_commit {
@@ -206,8 +214,11 @@ impl Consumer {
                 }
                 taken
             });
-            let messages: Vec<ReceivedMessage> =
-                taken.into_iter().flatten().map(|taken| taken.message).collect();
+            let messages: Vec<ReceivedMessage> = taken
+                .into_iter()
+                .flatten()
+                .map(|taken| taken.message)
+                .collect();
             if messages.is_empty() {
                 continue;
             }
@@ -221,8 +232,11 @@ impl Consumer {
     }
 
     pub(super) fn poll_due(&mut self, now: u64) {
-        let (over, waiting): (VecDeque<_>, VecDeque<_>) =
-            self.polls.waiting.drain(..).partition(|&(_, until)| until <= now);
+        let (over, waiting): (VecDeque<_>, VecDeque<_>) = self
+            .polls
+            .waiting
+            .drain(..)
+            .partition(|&(_, until)| until <= now);
         self.polls.waiting = waiting;
         for (ticket, _) in over {
             self.done(ticket, Ok(Answer::Messages(Vec::new())));
@@ -259,7 +273,11 @@ impl Consumer {
     }
 
     pub(super) fn commit_polled_if_idle(&mut self, queue: &MessageQueue) {
-        if self.owned.get(queue).is_some_and(|own| own.line.count() == 0) {
+        if self
+            .owned
+            .get(queue)
+            .is_some_and(|own| own.line.count() == 0)
+        {
             self.commit_polled(queue);
         }
     }
@@ -287,7 +305,8 @@ impl Consumer {
                     !own.is_some_and(|own| matches!(own.phase, Phase::Active)) || *offset < 0
                 });
                 if let Some((queue, offset)) = bad {
-                    let what = format!("{offset} cannot be committed: the queue is not this consumer's");
+                    let what =
+                        format!("{offset} cannot be committed: the queue is not this consumer's");
                     self.done(ticket, Err(at_queue(state(&what), queue)));
                     return;
                 }
@@ -368,7 +387,11 @@ impl Consumer {
     }
 
     fn seek(&mut self, ticket: Ticket, queue: MessageQueue, to: SeekTo) {
-        if !self.owned.get(&queue).is_some_and(|own| !matches!(own.phase, Phase::Leaving(_))) {
+        if !self
+            .owned
+            .get(&queue)
+            .is_some_and(|own| !matches!(own.phase, Phase::Leaving(_)))
+        {
             let error = state("the queue is not this consumer's; it may be given to it soon");
             self.done(ticket, Err(at_queue(error, &queue)));
             return;

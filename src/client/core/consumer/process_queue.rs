@@ -444,7 +444,10 @@ mod tests {
         queue.drop_waiting();
         assert_eq!((queue.count(), queue.committable()), (1, 0));
         assert!(queue.consumed(0));
-        assert_eq!((queue.count(), queue.bytes(), queue.committable()), (0, 0, 2));
+        assert_eq!(
+            (queue.count(), queue.bytes(), queue.committable()),
+            (0, 0, 2)
+        );
         assert!(queue.take(9, 99).is_empty() && !queue.has_ready(99));
         assert!(!queue.consumed(3), "let go");
     }

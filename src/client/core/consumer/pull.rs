@@ -67,7 +67,10 @@ impl Consumer {
             return;
         }
         let limits = self.limits(&queue.topic);
-        let over_all = self.rules.messages_of_all.is_some_and(|max| self.held > max);
+        let over_all = self
+            .rules
+            .messages_of_all
+            .is_some_and(|max| self.held > max);
         let Some(own) = self.owned.get_mut(queue) else {
             return;
         };
@@ -240,7 +243,9 @@ impl Consumer {
         let suggested = number(&response, "suggestWhichBrokerId");
         let next = number(&response, "nextBeginOffset");
         match response.code {
-            0 | response::PULL_NOT_FOUND | response::PULL_RETRY_IMMEDIATELY
+            0
+            | response::PULL_NOT_FOUND
+            | response::PULL_RETRY_IMMEDIATELY
             | response::PULL_OFFSET_MOVED => {
                 own.broker_id = suggested.and_then(|id| id.try_into().ok()).unwrap_or(0);
             }
@@ -251,7 +256,9 @@ impl Consumer {
             response::PULL_NOT_FOUND | response::PULL_RETRY_IMMEDIATELY => {
                 // Beyond the end there is nothing that could have been passed over.
                 let max = number(&response, "maxOffset");
-                let next = next.unwrap_or(offset).min(max.unwrap_or(offset).max(offset));
+                let next = next
+                    .unwrap_or(offset)
+                    .min(max.unwrap_or(offset).max(offset));
                 let quick = now.saturating_sub(sent) < QUICK_MS && next <= offset;
                 own.line.advance(next);
                 own.pulling.quick = if quick { own.pulling.quick + 1 } else { 0 };
@@ -273,7 +280,10 @@ impl Consumer {
             }
             FLOW_CONTROL => self.pull_later(now, queue, BROKER_FLOW_MS),
             code => {
-                if matches!(code, response::TOPIC_NOT_EXIST | response::INVALID_PARAMETER) {
+                if matches!(
+                    code,
+                    response::TOPIC_NOT_EXIST | response::INVALID_PARAMETER
+                ) {
                     self.effects.push(Effect::Route(queue.topic.clone()));
                 }
                 self.pull_failed(now, queue, answered(&response, queue), ERROR_MS);

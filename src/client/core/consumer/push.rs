@@ -154,9 +154,9 @@ impl Consumer {
 
     fn settle(&mut self, queue: &MessageQueue, offsets: &[i64], outcome: Outcome) {
         let (good, delay_level) = match outcome {
-            Outcome::Success { ack_index: None } | Outcome::Commit | Outcome::SuccessUncommitted => {
-                (offsets.len(), 0)
-            }
+            Outcome::Success { ack_index: None }
+            | Outcome::Commit
+            | Outcome::SuccessUncommitted => (offsets.len(), 0),
             Outcome::Success {
                 ack_index: Some(index),
             } => (offsets.len().min(index.saturating_add(1)), 0),

@@ -100,7 +100,10 @@ impl Consumer {
 
     fn consumer_status(&self, request: &Request) -> Response {
         let topic = request.get("topic").unwrap_or_default();
-        let of_topic = self.owned.iter().filter(|(queue, _)| &*queue.topic == topic);
+        let of_topic = self
+            .owned
+            .iter()
+            .filter(|(queue, _)| &*queue.topic == topic);
         let offsets: BTreeMap<_, _> = of_topic
             .map(|(queue, own)| (wire_queue(queue), own.commit.value))
             .collect();
@@ -117,7 +120,9 @@ impl Consumer {
         for (queue, own) in &self.owned {
             let (first, last) = own.line.bounds().unwrap_or_default();
             let locked = own.locked_until > now.at;
-            let lock = own.locked_until.saturating_sub(super::rebalance::LOCK_LIVE_MS);
+            let lock = own
+                .locked_until
+                .saturating_sub(super::rebalance::LOCK_LIVE_MS);
             let info = QueueInfo {
                 cached_msg_count: own.line.count(),
                 cached_msg_max_offset: last,

@@ -190,7 +190,11 @@ impl Consumer {
             topic.misses = 0;
             topic.members = members.len();
         }
-        let Some(queues) = self.topics.get(name).and_then(|topic| topic.queues.as_ref()) else {
+        let Some(queues) = self
+            .topics
+            .get(name)
+            .and_then(|topic| topic.queues.as_ref())
+        else {
             return;
         };
         let mine = self.rules.allocation.allocate(&me, queues, members);

@@ -6,8 +6,8 @@
 //! Until then it counts as not consumed.
 
 use super::{
-    Ask, Consumer, Effect, Kind, MessageQueue, ReceivedMessage, Request, Response, is_retry, master,
-    successful,
+    Ask, Consumer, Effect, Kind, MessageQueue, ReceivedMessage, Request, Response, is_retry,
+    master, successful,
 };
 use crate::client::core::io::{Answer, Destination, Outgoing, SendMode, Ticket};
 use crate::client::error::Error;

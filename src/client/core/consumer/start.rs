@@ -33,7 +33,10 @@ pub(super) struct Starting {
 impl Consumer {
     /// Finds out where a queue begins.
     pub(super) fn begin(&mut self, now: u64, queue: &MessageQueue) {
-        let others = self.topics.get(&queue.topic).is_some_and(|t| t.has_others());
+        let others = self
+            .topics
+            .get(&queue.topic)
+            .is_some_and(|t| t.has_others());
         let waited = self.rules.locks() || self.assigned.is_some() || !others;
         let Some(own) = self.owned.get_mut(queue) else {
             return;
@@ -53,8 +56,8 @@ impl Consumer {
     }
 
     fn read_offset(&mut self, queue: &MessageQueue) {
-        let request = about(request::QUERY_CONSUMER_OFFSET, queue)
-            .with("consumerGroup", &self.rules.group);
+        let request =
+            about(request::QUERY_CONSUMER_OFFSET, queue).with("consumerGroup", &self.rules.group);
         self.ask_of(queue, AskQueue::ReadOffset, request);
     }
 

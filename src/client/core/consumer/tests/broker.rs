@@ -38,6 +38,9 @@ pub struct Held {
     pub until: u64,
 }
 
+/// A message that waits: when it is due, its topic, tries, body and properties.
+pub type Delayed = (u64, String, i32, Vec<u8>, Vec<u8>);
+
 #[derive(Default)]
 pub struct Broker {
     pub name: Arc<str>,
@@ -48,7 +51,7 @@ pub struct Broker {
     log: BTreeMap<i64, Vec<u8>>,
     pub held: Vec<Held>,
     /// Retries by due time.
-    pub delayed: Vec<(u64, String, i32, Vec<u8>, Vec<u8>)>,
+    pub delayed: Vec<Delayed>,
     next_physical: i64,
     /// Refuses what is sent back.
     pub refuse_back: bool,
@@ -74,7 +77,10 @@ impl Broker {
 
     pub fn put(&mut self, topic: &str, id: i32, times: i32, body: &[u8], properties: &[u8]) {
         let physical_offset = self.next_physical;
-        let queue = self.queues.get_mut(&(topic.to_owned(), id)).expect("a queue");
+        let queue = self
+            .queues
+            .get_mut(&(topic.to_owned(), id))
+            .expect("a queue");
         let host = ([127, 0, 0, 1], 10911).into();
         let parts = Parts {
             queue_id: id,
@@ -127,10 +133,14 @@ impl Broker {
         Some(match request.fixed.code {
             request::GET_CONSUMER_LIST_BY_GROUP => {
                 let group = request.get("consumerGroup").unwrap();
-                match self.members.get(group).filter(|members| !members.is_empty()) {
-                    Some(members) => {
-                        Response::body(json::encode(&serde_json::json!({"consumerIdList": members})))
-                    }
+                match self
+                    .members
+                    .get(group)
+                    .filter(|members| !members.is_empty())
+                {
+                    Some(members) => Response::body(json::encode(
+                        &serde_json::json!({"consumerIdList": members}),
+                    )),
                     None => Response::error(response::SYSTEM_ERROR, "no members"),
                 }
             }
@@ -153,7 +163,11 @@ impl Broker {
                 let body: LockBatchBody = json::parse(&request.body).unwrap();
                 for queue in body.mq_set {
                     let key = (body.consumer_group.clone(), queue.topic, queue.queue_id);
-                    if self.locks.get(&key).is_some_and(|(owner, _)| *owner == body.client_id) {
+                    if self
+                        .locks
+                        .get(&key)
+                        .is_some_and(|(owner, _)| *owner == body.client_id)
+                    {
                         self.locks.remove(&key);
                     }
                 }
@@ -193,8 +207,10 @@ impl Broker {
     fn commit(&mut self, request: &Request, offset: i64, ledger: &mut Ledger) {
         let key = key(request);
         let queue = &self.queues[&(key.1.clone(), key.2)];
+        // What was committed before was looked at then.
+        let before = self.offsets.get(&key).copied().unwrap_or(0);
         for (at, record) in (queue.min..).zip(&queue.records) {
-            if at < offset {
+            if (before..offset).contains(&at) {
                 let record = Record::parse(record).unwrap();
                 ledger.must_be_consumed(&self.name, &record, offset);
             }
@@ -206,7 +222,11 @@ impl Broker {
         let body: LockBatchBody = json::parse(&request.body).unwrap();
         let mut locked = Vec::new();
         for queue in body.mq_set {
-            let key = (body.consumer_group.clone(), queue.topic.clone(), queue.queue_id);
+            let key = (
+                body.consumer_group.clone(),
+                queue.topic.clone(),
+                queue.queue_id,
+            );
             let free = match self.locks.get(&key) {
                 None => true,
                 Some((owner, at)) => *owner == body.client_id || now - at > LOCK_MS,
@@ -244,14 +264,18 @@ impl Broker {
         };
         self.add_topic(&topic, 1);
         let due = now + RETRY_MS;
-        self.delayed.push((due, topic, times + 1, record.body().to_vec(), kept));
+        self.delayed
+            .push((due, topic, times + 1, record.body().to_vec(), kept));
         Response::ok()
     }
 
     /// A message sent to the retry topic like any other.
     pub fn send(&mut self, now: u64, outgoing: &Outgoing, ledger: &mut Ledger) {
         let (times, max) = outgoing.reconsume.expect("a retry");
-        let group = outgoing.topic.strip_prefix(RETRY_PREFIX).expect("a retry topic");
+        let group = outgoing
+            .topic
+            .strip_prefix(RETRY_PREFIX)
+            .expect("a retry topic");
         assert!(properties::get(&outgoing.properties, name::DELAY).is_some());
         ledger.sent.insert(outgoing.body.to_vec());
         if times > max {
@@ -264,7 +288,8 @@ impl Broker {
         };
         self.add_topic(&topic, 1);
         let (body, properties) = (outgoing.body.to_vec(), outgoing.properties.clone());
-        self.delayed.push((now + RETRY_MS, topic, times, body, properties));
+        self.delayed
+            .push((now + RETRY_MS, topic, times, body, properties));
     }
 
     pub fn pull(&self, request: &Request) -> Response {
@@ -321,4 +346,3 @@ fn key(request: &Request) -> (String, String, i32) {
     let id = request.int("queueId").unwrap();
     (text("consumerGroup"), text("topic"), id)
 }
-

@@ -20,7 +20,11 @@ fn one_member_gets_everything_once_and_commits_it() {
     world.assert_consumed("t", true);
     world.run(6000);
     assert_eq!(world.committed("t"), world.ends("t"));
-    assert!(world.clients[0].faults.is_empty(), "{:?}", world.clients[0].faults);
+    assert!(
+        world.clients[0].faults.is_empty(),
+        "{:?}",
+        world.clients[0].faults
+    );
     // Held pulls, no hammering.
     assert!(world.brokers[0].pulls < 300, "{}", world.brokers[0].pulls);
 }
@@ -44,7 +48,10 @@ fn f1_f15_an_offset_below_the_first_moves_up_and_goes_on() {
     let mut world = World::new(4, 1);
     world.topic("t", 1);
     (0..10).for_each(|_| world.send("t", ""));
-    let queue = world.brokers[0].queues.get_mut(&("t".to_owned(), 0)).unwrap();
+    let queue = world.brokers[0]
+        .queues
+        .get_mut(&("t".to_owned(), 0))
+        .unwrap();
     queue.records.drain(..6);
     queue.min = 6;
     world.ledger.lenient = true;
@@ -59,7 +66,9 @@ fn f1_f15_an_offset_below_the_first_moves_up_and_goes_on() {
 fn an_offset_beyond_the_end_moves_back_and_goes_on() {
     let mut world = World::new(4, 1);
     world.topic("t", 1);
-    world.brokers[0].offsets.insert((GROUP.into(), "t".into(), 0), 500);
+    world.brokers[0]
+        .offsets
+        .insert((GROUP.into(), "t".into(), 0), 500);
     (0..10).for_each(|_| world.send("t", ""));
     world.ledger.lenient = true;
     world.join(rules(Kind::Concurrent, 0), &["t"]);
@@ -111,7 +120,13 @@ fn f16_a_new_group_begins_at_one_place_only() {
 fn g3_a_subscription_that_the_broker_does_not_know_yet_is_no_error() {
     let mut world = started(Kind::Concurrent, 5);
     world.run(2000);
-    let own = world.clients[0].consumer.owned.keys().next().unwrap().clone();
+    let own = world.clients[0]
+        .consumer
+        .owned
+        .keys()
+        .next()
+        .unwrap()
+        .clone();
     let call = *world.clients[0]
         .consumer
         .asks
@@ -146,7 +161,11 @@ fn g4_a_broker_that_comes_back_empty_has_every_queue_owned_soon() {
             world.brokers[0].forget(GROUP, client);
         }
         world.run(30_000);
-        let active: usize = world.clients.iter().map(|c| c.consumer.assignment().len()).sum();
+        let active: usize = world
+            .clients
+            .iter()
+            .map(|c| c.consumer.assignment().len())
+            .sum();
         assert_eq!(active, 4 + 1, "four queues and the one of the retry topic");
         (0..40).for_each(|_| world.send("t", ""));
         world.run(3000);
@@ -241,11 +260,18 @@ fn where_sending_back_fails_it_is_sent_or_tried_here() {
     world.send("t", "");
     world.run(12_000);
     assert_eq!(*times.borrow(), [0, 1, 2], "every 5 s, each counted");
-    assert_eq!(world.committed("t").values().copied().collect::<Vec<_>>(), [0]);
+    assert_eq!(
+        world.committed("t").values().copied().collect::<Vec<_>>(),
+        [0]
+    );
     world.brokers[0].refuse_back = false;
     world.listener = Box::new(|_, batch| {
         let again = batch.messages[0].queue.topic.starts_with("%RETRY%");
-        Some(if again { SUCCESS } else { Outcome::ReconsumeLater { delay_level: 0 } })
+        Some(if again {
+            SUCCESS
+        } else {
+            Outcome::ReconsumeLater { delay_level: 0 }
+        })
     });
     world.run(20_000);
     world.assert_consumed("t", true);
@@ -262,7 +288,9 @@ fn of_a_batch_those_behind_the_index_come_again() {
     world.join(batches, &["t"]);
     world.listener = Box::new(|_, batch| {
         let whole = batch.messages.len() == 8;
-        Some(Outcome::Success { ack_index: whole.then_some(4) })
+        Some(Outcome::Success {
+            ack_index: whole.then_some(4),
+        })
     });
     world.run(20_000);
     world.assert_consumed("t", true);
@@ -307,9 +335,14 @@ fn an_orderly_queue_pauses_and_the_same_message_comes_again() {
     let log = seen.clone();
     world.listener = Box::new(move |_, batch| {
         let message = &batch.messages[0];
-        log.borrow_mut().push((message.queue_offset, message.reconsume_times));
+        log.borrow_mut()
+            .push((message.queue_offset, message.reconsume_times));
         let bad = message.queue_offset == 1;
-        Some(if bad { Outcome::SuspendCurrentQueue { pause_ms: None } } else { SUCCESS })
+        Some(if bad {
+            Outcome::SuspendCurrentQueue { pause_ms: None }
+        } else {
+            SUCCESS
+        })
     });
     (0..3).for_each(|_| world.send("t", ""));
     world.run(20_000);
@@ -356,7 +389,10 @@ fn thresholds_hold_when_listeners_do_nothing() {
         assert!(world.clients[0].consumer.counts().flow_control > 0);
         let pulls = world.brokers[0].pulls;
         world.run(120_000);
-        assert!(world.brokers[0].pulls - pulls < 40, "the retry queue's only");
+        assert!(
+            world.brokers[0].pulls - pulls < 40,
+            "the retry queue's only"
+        );
     }
 }
 
@@ -425,7 +461,10 @@ fn a_stop_does_not_wait_longer_than_it_may() {
     assert!(!world.clients[0].stopped);
     world.run(1100);
     assert!(world.clients[0].stopped);
-    assert_eq!(world.committed("t").into_values().collect::<Vec<_>>(), [0, 0, 0, 0]);
+    assert_eq!(
+        world.committed("t").into_values().collect::<Vec<_>>(),
+        [0, 0, 0, 0]
+    );
 }
 
 #[test]
@@ -453,8 +492,16 @@ fn broadcasting_offsets_are_in_a_file_and_go_on_after_a_restart() {
     world.run(6000);
     let faults = &world.clients[1].faults;
     assert!(faults[0].to_string().contains("offsets.json"), "{faults:?}");
-    let twice = world.ledger.consumed.values().filter(|&&count| count > 1).count();
-    assert!(twice <= 5, "what the backup does not say is consumed again, no more: {twice}");
+    let twice = world
+        .ledger
+        .consumed
+        .values()
+        .filter(|&&count| count > 1)
+        .count();
+    assert!(
+        twice <= 5,
+        "what the backup does not say is consumed again, no more: {twice}"
+    );
     assert_eq!(world.ledger.consumed.len(), 36);
 }
 
@@ -474,7 +521,10 @@ fn a_full_disk_is_told_by_name_and_loses_no_consumption() {
     let faults = &world.clients[0].faults;
     assert!((1..8).contains(&faults.len()), "once a turn: {faults:?}");
     let text = faults[0].to_string();
-    assert!(text.contains("offsets.json") && text.contains("no space"), "{text}");
+    assert!(
+        text.contains("offsets.json") && text.contains("no space"),
+        "{text}"
+    );
     world.full_disk = false;
     world.run(6000);
     assert_eq!(world.files.len(), 1);
@@ -493,7 +543,13 @@ fn a_lookup_is_answered_or_says_why_not() {
     world.run(2000);
     let queue = MessageQueue::new("t", "broker-0", 1);
     let which = OffsetOf::Max;
-    let ticket = world.call(0, ConsumerCall::Offset { queue: queue.clone(), which });
+    let ticket = world.call(
+        0,
+        ConsumerCall::Offset {
+            queue: queue.clone(),
+            which,
+        },
+    );
     world.run(10);
     assert_eq!(world.clients[0].done[&ticket], Ok(Answer::Offset(Some(9))));
     world.faults.lost = 100;
@@ -501,5 +557,8 @@ fn a_lookup_is_answered_or_says_why_not() {
     world.run(6000);
     let error = world.clients[0].done[&ticket].clone().unwrap_err();
     let text = error.to_string();
-    assert!(error.is_retryable() && text.contains("broker-0") && text.contains("group g"), "{text}");
+    assert!(
+        error.is_retryable() && text.contains("broker-0") && text.contains("group g"),
+        "{text}"
+    );
 }

@@ -55,7 +55,10 @@ fn what_is_polled_is_committed_by_a_later_poll() {
         got += some.len();
     }
     assert_eq!(got, 25);
-    assert!(world.committed("t").values().sum::<i64>() < 25, "not before the next poll");
+    assert!(
+        world.committed("t").values().sum::<i64>() < 25,
+        "not before the next poll"
+    );
     world.run(6000);
     assert_eq!(poll(&mut world, 0, 0), Vec::<String>::new());
     world.run(100);
@@ -110,18 +113,39 @@ fn seek_goes_where_there_is_something() {
     (0..8).for_each(|_| world.send("t", ""));
     poll_all(&mut world, 8);
     for (to, left) in [(SeekTo::Offset(5), 3), (SeekTo::Begin, 8), (SeekTo::End, 0)] {
-        let ticket = world.call(0, ConsumerCall::Seek { queue: queue(0), to });
+        let ticket = world.call(
+            0,
+            ConsumerCall::Seek {
+                queue: queue(0),
+                to,
+            },
+        );
         world.run(50);
         assert_eq!(world.clients[0].done[&ticket], Ok(Answer::Nothing));
         assert_eq!(poll(&mut world, 0, 100).len(), left, "{to:?}");
     }
     let to = SeekTo::Offset(9);
-    let ticket = world.call(0, ConsumerCall::Seek { queue: queue(0), to });
+    let ticket = world.call(
+        0,
+        ConsumerCall::Seek {
+            queue: queue(0),
+            to,
+        },
+    );
     world.run(50);
-    let text = world.clients[0].done[&ticket].clone().unwrap_err().to_string();
+    let text = world.clients[0].done[&ticket]
+        .clone()
+        .unwrap_err()
+        .to_string();
     assert!(text.contains("9 is not within 0..=8"), "{text}");
     let to = SeekTo::Begin;
-    let ticket = world.call(0, ConsumerCall::Seek { queue: queue(3), to });
+    let ticket = world.call(
+        0,
+        ConsumerCall::Seek {
+            queue: queue(3),
+            to,
+        },
+    );
     assert!(world.clients[0].done[&ticket].is_err());
 }
 
@@ -150,14 +174,26 @@ fn queues_that_were_named_are_not_shared() {
     (0..3).for_each(|id| world.send_to(0, "t", id, ""));
     world.run(1000);
     for client in 0..2 {
-        assert_eq!(poll(&mut world, client, 50).len() + poll(&mut world, client, 50).len(), 2);
+        assert_eq!(
+            poll(&mut world, client, 50).len() + poll(&mut world, client, 50).len(),
+            2
+        );
     }
-    assert!(!world.requests.contains_key(&38), "no one is asked who is there");
+    assert!(
+        !world.requests.contains_key(&38),
+        "no one is asked who is there"
+    );
     world.call(0, ConsumerCall::Assign(vec![queue(0)]));
     world.run(100);
     assert_eq!(world.clients[0].consumer.assignment(), [queue(0)]);
     let topic = "t".into();
-    let ticket = world.call(0, ConsumerCall::Subscribe { topic, filter: Default::default() });
+    let ticket = world.call(
+        0,
+        ConsumerCall::Subscribe {
+            topic,
+            filter: Default::default(),
+        },
+    );
     assert!(world.clients[0].done[&ticket].is_err());
 }
 
