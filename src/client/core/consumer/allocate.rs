@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::MessageQueue;
 use super::md5::md5;
+use crate::client::settings::AllocateStrategy;
 
 /// Virtual nodes a member has on the ring unless set otherwise
 /// (`AllocateMessageQueueConsistentHash`).
@@ -33,6 +34,21 @@ pub enum Allocation {
     /// Averagely among the queues of brokers named `room@broker` for one of these rooms;
     /// no one gets the others (`AllocateMessageQueueByMachineRoom`).
     MachineRoom(BTreeSet<String>),
+}
+
+impl From<&AllocateStrategy> for Allocation {
+    fn from(strategy: &AllocateStrategy) -> Allocation {
+        match strategy {
+            AllocateStrategy::Averagely => Allocation::Averagely,
+            AllocateStrategy::AveragelyByCircle => Allocation::AveragelyByCircle,
+            &AllocateStrategy::ConsistentHash { virtual_nodes } => {
+                Allocation::ConsistentHash { virtual_nodes }
+            }
+            AllocateStrategy::ByConfiguration(queues) => {
+                Allocation::ByConfiguration(queues.clone())
+            }
+        }
+    }
 }
 
 impl Allocation {

@@ -49,14 +49,9 @@ pub enum Notice {
     Fault(Error),
 }
 
-/// Who waits for the response to a request of a broker.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReplyTo {
-    /// Address of the connection it came by.
-    pub address: Arc<str>,
-    /// The request's number.
-    pub opaque: i32,
-}
+/// Who waits for the response to a request of a broker: a number of the caller's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyTo(pub u64);
 
 /// What a consumer wants done.
 #[derive(Debug)]

@@ -55,6 +55,7 @@ mod start;
 mod tests;
 
 pub use effect::{Batch, Effect, Notice, ReplyTo, Target};
+pub use polled::subscription;
 pub use rules::{Kind, Rules};
 
 use broadcast::OffsetTable;
@@ -269,6 +270,11 @@ impl Consumer {
             held: 0,
             counts: Counts::default(),
         }
+    }
+
+    /// Numbers its batches from there on, so that no other consumer uses the same.
+    pub fn deliveries_from(&mut self, first: DeliveryId) {
+        self.next_delivery = first.0;
     }
 
     /// What it runs with.

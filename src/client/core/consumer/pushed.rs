@@ -62,12 +62,10 @@ impl Consumer {
             request::RESET_CONSUMER_CLIENT_OFFSET => self.reset_offsets(now.at, request),
             request::GET_CONSUMER_STATUS_FROM_CLIENT => self.consumer_status(request),
             request::GET_CONSUMER_RUNNING_INFO => Response::body(self.running_info(now)),
-            request::CONSUME_MESSAGE_DIRECTLY => {
-                match self.consume_directly(now.at, &to, request) {
-                    Ok(()) => return,
-                    Err(refusal) => refusal,
-                }
-            }
+            request::CONSUME_MESSAGE_DIRECTLY => match self.consume_directly(now.at, to, request) {
+                Ok(()) => return,
+                Err(refusal) => refusal,
+            },
             code => Response::not_supported(code),
         };
         if !request.fixed.is_one_way() {
@@ -169,7 +167,7 @@ impl Consumer {
     fn consume_directly(
         &mut self,
         now: u64,
-        to: &ReplyTo,
+        to: ReplyTo,
         request: &Request,
     ) -> Result<(), Response> {
         let refused = |remark: String| Response::error(response::SYSTEM_ERROR, remark);
@@ -185,7 +183,7 @@ impl Consumer {
         let (mut message, _) = ReceivedMessage::parse(body, &broker, &"".into())
             .map_err(|fault| refused(format!("the message: {fault}")))?;
         super::pull::put_topic_back(&mut message);
-        let hand = push::direct(message.queue.clone(), to.clone(), now);
+        let hand = push::direct(message.queue.clone(), to, now);
         self.deliver(hand, vec![message]);
         Ok(())
     }

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use super::allocate::Allocation;
 use super::process_queue::Thresholds;
 use crate::client::core::io::DELIVERIES_PER_THREAD;
+use crate::client::settings::{
+    ClientSettings, Listening, PullConsumerSettings, PushConsumerSettings, SetupOfGroup,
+};
 use crate::wire::body::heartbeat::{ConsumeFromWhere, ConsumeType, MessageModel};
 
 /// How messages reach the application.
@@ -17,6 +20,11 @@ pub enum Kind {
     /// The application polls.
     Polled,
 }
+
+const MIB: usize = 1024 * 1024;
+/// A group begins so long ago where it begins at a time and none is named, ms
+/// (`DefaultMQPushConsumer.consumeTimestamp`).
+const HALF_HOUR_MS: i64 = 30 * 60_000;
 
 /// How often an orderly consumer tries a message unless it is told.
 const ORDERLY_TRIES: i32 = i32::MAX;
@@ -131,6 +139,92 @@ impl Rules {
         }
     }
 
+    /// The rules of a push consumer; `wall`: ms since 1970.
+    pub fn of_push(
+        settings: &PushConsumerSettings,
+        client: &ClientSettings,
+        client_id: &Arc<str>,
+        wall: i64,
+    ) -> Rules {
+        let kind = match settings.listening {
+            Listening::Concurrently => Kind::Concurrent,
+            Listening::Orderly => Kind::Orderly,
+        };
+        let span = settings.consume_concurrently_max_span as i64;
+        Rules {
+            threads: settings.consume_threads,
+            batch_max: settings.consume_message_batch_max_size,
+            pull_batch: settings.pull_batch_size,
+            pull_bytes: settings.pull_batch_size_in_bytes,
+            pull_interval_ms: settings.pull_interval_ms,
+            thresholds: Thresholds {
+                messages: settings.pull_threshold_for_queue,
+                bytes: settings.pull_threshold_size_for_queue_mib * MIB,
+                span: (kind == Kind::Concurrent).then_some(span),
+            },
+            topic_messages: settings.pull_threshold_for_topic,
+            topic_bytes: settings
+                .pull_threshold_size_for_topic_mib
+                .map(|mib| mib * MIB),
+            max_reconsume_times: settings.max_reconsume_times,
+            suspend_ms: settings.suspend_current_queue_time_ms,
+            consume_timeout_ms: settings.consume_timeout_minutes * 60_000,
+            inline_subscription: settings.post_subscription_when_pull,
+            broker_suspend_ms: settings.broker_suspend_ms,
+            pull_timeout_ms: settings.pull_timeout_ms,
+            ..Rules::of(&settings.setup, kind, client, client_id, wall)
+        }
+    }
+
+    /// The rules of a pull consumer; `wall`: ms since 1970.
+    pub fn of_pull(
+        settings: &PullConsumerSettings,
+        client: &ClientSettings,
+        client_id: &Arc<str>,
+        wall: i64,
+    ) -> Rules {
+        Rules {
+            batch_max: settings.poll_batch_max,
+            pull_batch: settings.pull_batch_size,
+            thresholds: Thresholds {
+                messages: settings.pull_threshold_for_queue,
+                bytes: settings.pull_threshold_size_for_queue_mib * MIB,
+                span: Some(settings.consume_max_span as i64),
+            },
+            messages_of_all: Some(settings.pull_threshold_for_all),
+            auto_commit: settings.auto_commit,
+            auto_commit_ms: settings.auto_commit_interval_ms,
+            broker_suspend_ms: settings.broker_suspend_ms,
+            pull_timeout_ms: settings.pull_timeout_ms,
+            ..Rules::of(&settings.setup, Kind::Polled, client, client_id, wall)
+        }
+    }
+
+    fn of(
+        setup: &SetupOfGroup,
+        kind: Kind,
+        client: &ClientSettings,
+        client_id: &Arc<str>,
+        wall: i64,
+    ) -> Rules {
+        Rules {
+            broadcast: setup.message_model == MessageModel::Broadcasting,
+            from: setup.consume_from_where,
+            from_timestamp_ms: setup.consume_timestamp_ms.unwrap_or(wall - HALF_HOUR_MS),
+            allocation: (&setup.allocate).into(),
+            file_id: file_id(client, client_id),
+            persist_ms: client.persist_consumer_offset_interval_ms,
+            rebalance_ms: client.rebalance_interval_ms,
+            api_timeout_ms: client.api_timeout_ms,
+            ..Rules::new(setup.group.clone(), client_id.clone(), kind)
+        }
+    }
+
+    /// Whether failed messages come again by a retry topic.
+    pub fn retries(&self) -> bool {
+        !self.broadcast && self.kind != Kind::Polled
+    }
+
     /// How it asks for messages.
     pub(super) fn consume_type(&self) -> ConsumeType {
         match self.kind {
@@ -171,5 +265,18 @@ impl Rules {
     /// How often it is looked for messages that take too long.
     pub(super) fn clean_ms(&self) -> u64 {
         self.consume_timeout_ms.clamp(1, 60_000)
+    }
+}
+
+/// The client in the path of offset files. A client without a name is called `DEFAULT` there,
+/// as Java's are when they broadcast: the file is found again after a restart.
+fn file_id(client: &ClientSettings, client_id: &Arc<str>) -> Arc<str> {
+    if client.instance_name.is_some() {
+        return client_id.clone();
+    }
+    let ip = client_id.split('@').next().unwrap_or_default();
+    match &client.unit_name {
+        Some(unit) => format!("{ip}@DEFAULT@{unit}").into(),
+        None => format!("{ip}@DEFAULT").into(),
     }
 }

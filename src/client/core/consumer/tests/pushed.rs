@@ -9,10 +9,7 @@ use crate::wire::codes::request;
 use serde_json::Value;
 
 fn requested(world: &mut World, request: &Request) {
-    let to = ReplyTo {
-        address: "broker-0".into(),
-        opaque: 7,
-    };
+    let to = ReplyTo(7);
     let now = Now {
         at: world.now,
         wall: 1_700_000_000_000,
