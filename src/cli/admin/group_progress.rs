@@ -3,10 +3,10 @@
 use super::{Context, Target};
 use crate::cli::show::{Cell, Document, Failure, Outcome, Table};
 use clap::Args;
-use ringmq::client::admin::{Select, version_name};
+use ringmq::client::admin::{Admin, AdminError, Broker, Select, version_name};
 use ringmq::wire::body::stats::ConsumeStats;
 use ringmq::wire::names;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// `consumerProgress`.
 #[derive(Debug, Args)]
@@ -138,13 +138,7 @@ impl ConsumerProgress {
             .into_iter()
             .filter(|broker| broker.id == 0)
             .collect();
-        // Every group has a retry topic, from its first member on; groups without one never had any.
-        let topics = context.admin.topic_list()?;
-        let groups: Vec<String> = topics
-            .iter()
-            .filter_map(|topic| topic.strip_prefix(names::RETRY_PREFIX))
-            .map(str::to_owned)
-            .collect();
+        let groups = all_groups(&mut context.admin, &masters)?;
         let (found, faults) = context.each(&masters, |admin, broker| {
             let stats = admin.consume_stats_of(&broker.address, &groups)?;
             let mut members = Vec::new();
@@ -201,6 +195,36 @@ impl ConsumerProgress {
         }
         Ok(Document::new().table(table).faults(faults))
     }
+}
+
+/// Groups that every broker makes for itself and its tools.
+const BROKERS_OWN: [&str; 8] = [
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+];
+
+/// All groups: those that brokers have settings of, or a retry topic, which a group has from its
+/// first member on.
+pub(crate) fn all_groups(admin: &mut Admin, masters: &[Broker]) -> Result<Vec<String>, AdminError> {
+    let mut groups = BTreeSet::new();
+    for topic in admin.topic_list()? {
+        if let Some(group) = topic.strip_prefix(names::RETRY_PREFIX) {
+            groups.insert(group.to_owned());
+        }
+    }
+    for broker in masters {
+        // One that cannot be asked is told of later.
+        let known = admin.group_configs(&broker.address).unwrap_or_default();
+        groups.extend(known.into_keys());
+    }
+    groups.retain(|group| !BROKERS_OWN.contains(&group.as_str()));
+    Ok(groups.into_iter().collect())
 }
 
 #[derive(Default)]
