@@ -293,22 +293,22 @@ impl HaStatus {
 }
 
 /// Figures of a broker that are numbers.
-pub(super) struct Figures<'a>(pub &'a BTreeMap<String, String>);
+pub struct Figures<'a>(pub &'a BTreeMap<String, String>);
 
 impl Figures<'_> {
     /// A whole number.
-    pub(super) fn int(&self, name: &str) -> Option<i64> {
+    pub fn int(&self, name: &str) -> Option<i64> {
         self.0.get(name)?.trim().parse().ok()
     }
 
     /// The first of the numbers that a figure has: rates are of 10, 60 and 600 seconds.
-    pub(super) fn first(&self, name: &str) -> Option<f64> {
+    pub fn first(&self, name: &str) -> Option<f64> {
         let text = self.0.get(name)?.split_whitespace().next()?;
         text.parse().ok().filter(|number: &f64| number.is_finite())
     }
 
     /// Text.
-    pub(super) fn text(&self, name: &str) -> Cell {
+    pub fn text(&self, name: &str) -> Cell {
         Cell::of(self.0.get(name), Cell::text)
     }
 }

@@ -30,7 +30,7 @@ pub struct ConsumerProgress {
 }
 
 /// Messages that a group has not consumed.
-pub(crate) fn total_diff(stats: &ConsumeStats) -> i64 {
+pub fn total_diff(stats: &ConsumeStats) -> i64 {
     let queues = stats.offset_table.values();
     queues.fold(0, |sum: i64, at| {
         sum.saturating_add(at.broker_offset.saturating_sub(at.consumer_offset))
@@ -141,10 +141,7 @@ impl ConsumerProgress {
         let groups = all_groups(&mut context.admin, &masters)?;
         let (found, faults) = context.each(&masters, |admin, broker| {
             let stats = admin.consume_stats_of(&broker.address, &groups)?;
-            let mut members = Vec::new();
-            for group in &groups {
-                members.push(admin.consumer_connection(&broker.address, group)?);
-            }
+            let members = admin.consumer_connections_of(&broker.address, &groups)?;
             Ok((stats, members))
         })?;
         let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
@@ -157,7 +154,7 @@ impl ConsumerProgress {
                 row.diff = row.diff.saturating_add(total_diff(stats));
                 row.tps += stats.consume_tps;
             }
-            for (group, members) in groups.iter().zip(members) {
+            for (group, members) in members {
                 let row = rows.entry(group).or_default();
                 for member in &members.connection_set {
                     row.clients.insert(&member.client_id, member.version);
@@ -210,8 +207,11 @@ const BROKERS_OWN: [&str; 8] = [
 ];
 
 /// All groups: those that brokers have settings of, or a retry topic, which a group has from its
-/// first member on.
-pub(crate) fn all_groups(admin: &mut Admin, masters: &[Broker]) -> Result<Vec<String>, AdminError> {
+/// first member on. Those that every broker makes for itself are left out.
+///
+/// # Errors
+/// No nameserver answers.
+pub fn all_groups(admin: &mut Admin, masters: &[Broker]) -> Result<Vec<String>, AdminError> {
     let mut groups = BTreeSet::new();
     for topic in admin.topic_list()? {
         if let Some(group) = topic.strip_prefix(names::RETRY_PREFIX) {
