@@ -1,0 +1,1 @@
+//! The core against simulated nameservers and brokers.
