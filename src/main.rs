@@ -39,6 +39,8 @@ fn main() -> ExitCode {
         Job::Tune(command) => finish(command.run().map(|()| true)),
         Job::Admin(args) => args.run(),
         Job::Status(args) => args.run(),
+        Job::Produce(args) => args.run(),
+        Job::Consume(args) => args.run(),
         Job::Completions(args) => args.run(),
         Job::Man(args) => args.run(),
         Job::Bench(command) => {

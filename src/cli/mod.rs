@@ -5,6 +5,7 @@ mod manual;
 pub mod show;
 mod status;
 mod store;
+mod stream;
 mod tune;
 
 use crate::bench::BenchCommand;
@@ -82,6 +83,10 @@ pub enum Command {
     Admin(admin::AdminArgs),
     /// Shows brokers, shards, topics, groups and how far they are behind.
     Status(status::StatusArgs),
+    /// Sends the lines of standard input or of a file as messages.
+    Produce(stream::ProduceArgs),
+    /// Writes the messages of a topic.
+    Consume(stream::ConsumeArgs),
     /// Writes the completions of a shell, to be read by it.
     Completions(manual::CompletionsArgs),
     /// Writes the manual page, or all of them into a folder.
@@ -102,6 +107,10 @@ pub enum Job {
     Admin(admin::AdminArgs),
     /// A cluster on one screen.
     Status(status::StatusArgs),
+    /// Messages to send.
+    Produce(stream::ProduceArgs),
+    /// Messages to read.
+    Consume(stream::ConsumeArgs),
     /// Completions of a shell.
     Completions(manual::CompletionsArgs),
     /// Manual pages.
@@ -187,6 +196,8 @@ impl Command {
             Command::Bench(command) => Job::Bench(command),
             Command::Admin(args) => Job::Admin(args),
             Command::Status(args) => Job::Status(args),
+            Command::Produce(args) => Job::Produce(args),
+            Command::Consume(args) => Job::Consume(args),
             Command::Completions(args) => Job::Completions(args),
             Command::Man(args) => Job::Man(args),
         }

@@ -92,7 +92,9 @@ impl Format {
                     Some('t') => plain.push('\t'),
                     Some('0') => plain.push('\0'),
                     Some('\\') | None => plain.push('\\'),
-                    Some(other) => return Err(format!("\\{other} is no escape: \\n, \\t, \\0, \\\\")),
+                    Some(other) => {
+                        return Err(format!("\\{other} is no escape: \\n, \\t, \\0, \\\\"));
+                    }
                 },
                 '{' | '}' if chars.peek() == Some(&c) => {
                     chars.next();
@@ -246,7 +248,9 @@ mod tests {
 
     #[test]
     fn a_template_has_values_in_text() {
-        let format = Format::template("{topic}/{queue}@{offset} {{{tag}}} {property:a}{property:x}\\t{id}\\n");
+        let format = Format::template(
+            "{topic}/{queue}@{offset} {{{tag}}} {property:a}{property:x}\\t{id}\\n",
+        );
         let text = written(&format.unwrap(), true);
         assert_eq!(String::from_utf8_lossy(&text), "T/3@7 {t\\u{1b}} 1\tOFF\n");
         for bad in ["{", "{x}", "}", "{property:}", "\\q", "{body"] {

@@ -257,7 +257,10 @@ mod tests {
         assert_eq!(bodies(&lines), [b"a".as_slice(), b"b\xff", b"last"]);
         let lines = all(b"k1\tv\n\tw\n", Input::Text, Some("\t")).unwrap();
         assert_eq!(lines[0].keys.as_deref(), Some("k1"));
-        assert_eq!((lines[1].keys.as_deref(), lines[1].body.as_slice()), (None, b"w".as_slice()));
+        assert_eq!(
+            (lines[1].keys.as_deref(), lines[1].body.as_slice()),
+            (None, b"w".as_slice())
+        );
         let raw = all(b"a\nb\n", Input::Raw, None).unwrap();
         assert_eq!(bodies(&raw), [b"a\nb\n"]);
         assert!(all(b"", Input::Raw, None).unwrap().is_empty());
@@ -266,8 +269,18 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_with_its_line() {
         for (input, kind, separator, what) in [
-            ("ok\n123456789012345678901", Input::Text, None, "line 2: longer than 20 bytes"),
-            ("123456789012345678901", Input::Raw, None, "the input: longer than 20"),
+            (
+                "ok\n123456789012345678901",
+                Input::Text,
+                None,
+                "line 2: longer than 20 bytes",
+            ),
+            (
+                "123456789012345678901",
+                Input::Raw,
+                None,
+                "the input: longer than 20",
+            ),
             ("a\nb", Input::Text, Some("="), "line 1: no \"=\" between"),
             ("{}", Input::Json, None, "line 1: neither body"),
             ("{\"body\":1}", Input::Json, None, "line 1: JSON"),
