@@ -38,6 +38,11 @@ fn main() -> ExitCode {
         Job::Store(command) => work_on_store(&command),
         Job::Tune(command) => finish(command.run().map(|()| true)),
         Job::Admin(args) => args.run(),
+        Job::Status(args) => args.run(),
+        Job::Produce(args) => args.run(),
+        Job::Consume(args) => args.run(),
+        Job::Completions(args) => args.run(),
+        Job::Man(args) => args.run(),
         Job::Bench(command) => {
             log_to_stderr("warn", LogFormat::Text);
             finish(command.run())

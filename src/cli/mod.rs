@@ -1,8 +1,11 @@
 //! The command line.
 
 pub mod admin;
+mod manual;
 pub mod show;
+mod status;
 mod store;
+mod stream;
 mod tune;
 
 use crate::bench::BenchCommand;
@@ -78,6 +81,16 @@ pub enum Command {
     Bench(BenchCommand),
     /// Asks brokers and nameservers, RingMQ's or Apache RocketMQ's, under mqadmin's names.
     Admin(admin::AdminArgs),
+    /// Shows brokers, shards, topics, groups and how far they are behind.
+    Status(status::StatusArgs),
+    /// Sends the lines of standard input or of a file as messages.
+    Produce(stream::ProduceArgs),
+    /// Writes the messages of a topic.
+    Consume(stream::ConsumeArgs),
+    /// Writes the completions of a shell, to be read by it.
+    Completions(manual::CompletionsArgs),
+    /// Writes the manual page, or all of them into a folder.
+    Man(manual::ManArgs),
 }
 
 /// What is asked for: something that runs until it is stopped, or work that ends.
@@ -92,6 +105,16 @@ pub enum Job {
     Bench(BenchCommand),
     /// A question to brokers and nameservers.
     Admin(admin::AdminArgs),
+    /// A cluster on one screen.
+    Status(status::StatusArgs),
+    /// Messages to send.
+    Produce(stream::ProduceArgs),
+    /// Messages to read.
+    Consume(stream::ConsumeArgs),
+    /// Completions of a shell.
+    Completions(manual::CompletionsArgs),
+    /// Manual pages.
+    Man(manual::ManArgs),
 }
 
 /// Options of everything that runs.
@@ -172,6 +195,11 @@ impl Command {
             Command::Tune(command) => Job::Tune(command),
             Command::Bench(command) => Job::Bench(command),
             Command::Admin(args) => Job::Admin(args),
+            Command::Status(args) => Job::Status(args),
+            Command::Produce(args) => Job::Produce(args),
+            Command::Consume(args) => Job::Consume(args),
+            Command::Completions(args) => Job::Completions(args),
+            Command::Man(args) => Job::Man(args),
         }
     }
 }

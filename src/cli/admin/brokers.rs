@@ -4,7 +4,7 @@ use super::{Context, Target};
 use crate::cli::show::{Cell, Document, Failure, Outcome, Table, exit};
 use clap::Args;
 use ringmq::client::admin::{Admin, AdminError, Broker};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// `brokerStatus`.
@@ -26,8 +26,15 @@ impl BrokerStatus {
             ("name", "FIGURE"),
             ("value", "VALUE"),
         ];
-        let mut table = Table::new("figures", &columns, "no figures");
+        let mut table = Table::new("figures", &columns, "no figures").for_people();
+        let mut values = Vec::new();
         for (broker, figures) in found {
+            values.push(json!({
+                "brokerName": broker.name,
+                "brokerId": broker.id,
+                "address": broker.address,
+                "figures": figures,
+            }));
             for (name, value) in figures {
                 table.row([
                     Cell::text(&broker.name),
@@ -37,7 +44,10 @@ impl BrokerStatus {
                 ]);
             }
         }
-        Ok(Document::new().table(table).faults(faults))
+        Ok(Document::new()
+            .table(table)
+            .for_programs("brokers", values.into())
+            .faults(faults))
     }
 }
 
@@ -64,10 +74,18 @@ impl GetBrokerConfig {
             ("key", "KEY"),
             ("value", "VALUE"),
         ];
-        let mut table = Table::new("settings", &columns, "no settings");
+        let mut table = Table::new("settings", &columns, "no settings").for_people();
+        let mut values = Vec::new();
         let wanted = |key: &str| self.key.as_deref().is_none_or(|wanted| wanted == key);
-        for (broker, settings) in found {
-            for (key, value) in settings.into_iter().filter(|(key, _)| wanted(key)) {
+        for (broker, mut settings) in found {
+            settings.retain(|(key, _)| wanted(key));
+            values.push(json!({
+                "brokerName": broker.name,
+                "brokerId": broker.id,
+                "address": broker.address,
+                "settings": object(&settings),
+            }));
+            for (key, value) in settings {
                 table.row([
                     Cell::text(&broker.name),
                     Cell::Plain(broker.id),
@@ -80,9 +98,22 @@ impl GetBrokerConfig {
             Some(key) if table.is_empty() => Err(Failure::not_found(format!(
                 "no broker has the setting {key:?}"
             ))),
-            _ => Ok(Document::new().table(table).faults(faults)),
+            _ => Ok(Document::new()
+                .table(table)
+                .for_programs("brokers", values.into())
+                .faults(faults)),
         }
     }
+}
+
+/// Pairs as a JSON object.
+pub(super) fn object(pairs: &[(String, String)]) -> Value {
+    let pairs = pairs.iter();
+    Value::Object(
+        pairs
+            .map(|(key, value)| (key.clone(), json!(value)))
+            .collect(),
+    )
 }
 
 /// `updateBrokerConfig`.
@@ -262,22 +293,22 @@ impl HaStatus {
 }
 
 /// Figures of a broker that are numbers.
-pub(super) struct Figures<'a>(pub &'a BTreeMap<String, String>);
+pub struct Figures<'a>(pub &'a BTreeMap<String, String>);
 
 impl Figures<'_> {
     /// A whole number.
-    pub(super) fn int(&self, name: &str) -> Option<i64> {
+    pub fn int(&self, name: &str) -> Option<i64> {
         self.0.get(name)?.trim().parse().ok()
     }
 
     /// The first of the numbers that a figure has: rates are of 10, 60 and 600 seconds.
-    pub(super) fn first(&self, name: &str) -> Option<f64> {
+    pub fn first(&self, name: &str) -> Option<f64> {
         let text = self.0.get(name)?.split_whitespace().next()?;
         text.parse().ok().filter(|number: &f64| number.is_finite())
     }
 
     /// Text.
-    pub(super) fn text(&self, name: &str) -> Cell {
+    pub fn text(&self, name: &str) -> Cell {
         Cell::of(self.0.get(name), Cell::text)
     }
 }

@@ -31,7 +31,7 @@ impl ClusterList {
             ("brokerId", "ID"),
             ("address", "ADDRESS"),
             ("version", "VERSION"),
-            ("active", "STATE"),
+            ("state", "STATE"),
             ("putTps", "IN"),
             ("getTps", "OUT"),
             ("sendQueue", "SENDS WAITING"),

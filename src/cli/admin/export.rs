@@ -1,5 +1,6 @@
 //! Settings, topics, groups and figures in a file.
 
+use super::brokers::object;
 use super::{Context, Target};
 use crate::cli::show::{Cell, Document, Failure, Outcome, now_ms};
 use clap::Args;
@@ -23,15 +24,6 @@ fn write(path: &Path, name: &str, value: &Value) -> Result<Document, Failure> {
     std::fs::write(&file, text).map_err(failed)?;
     let file = file.to_string_lossy();
     Ok(Document::new().field("file", "Written", Cell::text(file)))
-}
-
-fn object(pairs: Vec<(String, String)>) -> Value {
-    let pairs = pairs.into_iter();
-    Value::Object(
-        pairs
-            .map(|(key, value)| (key, Value::String(value)))
-            .collect(),
-    )
 }
 
 /// `exportConfigs`.
@@ -67,11 +59,11 @@ impl ExportConfigs {
                 0 => broker.name,
                 id => format!("{}-{id}", broker.name),
             };
-            configs.insert(key, object(settings));
+            configs.insert(key, object(&settings));
         }
         let mut nameservers = Map::new();
         for (address, settings) in context.admin.nameserver_configs()? {
-            nameservers.insert(address, object(settings));
+            nameservers.insert(address, object(&settings));
         }
         let value = json!({
             "clusterName": self.cluster,

@@ -3,10 +3,10 @@
 use super::{Context, Target};
 use crate::cli::show::{Cell, Document, Failure, Outcome, Table};
 use clap::Args;
-use ringmq::client::admin::{Select, version_name};
+use ringmq::client::admin::{Admin, AdminError, Broker, Select, version_name};
 use ringmq::wire::body::stats::ConsumeStats;
 use ringmq::wire::names;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// `consumerProgress`.
 #[derive(Debug, Args)]
@@ -30,7 +30,7 @@ pub struct ConsumerProgress {
 }
 
 /// Messages that a group has not consumed.
-pub(crate) fn total_diff(stats: &ConsumeStats) -> i64 {
+pub fn total_diff(stats: &ConsumeStats) -> i64 {
     let queues = stats.offset_table.values();
     queues.fold(0, |sum: i64, at| {
         sum.saturating_add(at.broker_offset.saturating_sub(at.consumer_offset))
@@ -138,19 +138,10 @@ impl ConsumerProgress {
             .into_iter()
             .filter(|broker| broker.id == 0)
             .collect();
-        // Every group has a retry topic, from its first member on; groups without one never had any.
-        let topics = context.admin.topic_list()?;
-        let groups: Vec<String> = topics
-            .iter()
-            .filter_map(|topic| topic.strip_prefix(names::RETRY_PREFIX))
-            .map(str::to_owned)
-            .collect();
+        let groups = all_groups(&mut context.admin, &masters)?;
         let (found, faults) = context.each(&masters, |admin, broker| {
             let stats = admin.consume_stats_of(&broker.address, &groups)?;
-            let mut members = Vec::new();
-            for group in &groups {
-                members.push(admin.consumer_connection(&broker.address, group)?);
-            }
+            let members = admin.consumer_connections_of(&broker.address, &groups)?;
             Ok((stats, members))
         })?;
         let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
@@ -163,7 +154,7 @@ impl ConsumerProgress {
                 row.diff = row.diff.saturating_add(total_diff(stats));
                 row.tps += stats.consume_tps;
             }
-            for (group, members) in groups.iter().zip(members) {
+            for (group, members) in members {
                 let row = rows.entry(group).or_default();
                 for member in &members.connection_set {
                     row.clients.insert(&member.client_id, member.version);
@@ -201,6 +192,39 @@ impl ConsumerProgress {
         }
         Ok(Document::new().table(table).faults(faults))
     }
+}
+
+/// Groups that every broker makes for itself and its tools.
+const BROKERS_OWN: [&str; 8] = [
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+];
+
+/// All groups: those that brokers have settings of, or a retry topic, which a group has from its
+/// first member on. Those that every broker makes for itself are left out.
+///
+/// # Errors
+/// No nameserver answers.
+pub fn all_groups(admin: &mut Admin, masters: &[Broker]) -> Result<Vec<String>, AdminError> {
+    let mut groups = BTreeSet::new();
+    for topic in admin.topic_list()? {
+        if let Some(group) = topic.strip_prefix(names::RETRY_PREFIX) {
+            groups.insert(group.to_owned());
+        }
+    }
+    for broker in masters {
+        // One that cannot be asked is told of later.
+        let known = admin.group_configs(&broker.address).unwrap_or_default();
+        groups.extend(known.into_keys());
+    }
+    groups.retain(|group| !BROKERS_OWN.contains(&group.as_str()));
+    Ok(groups.into_iter().collect())
 }
 
 #[derive(Default)]

@@ -24,7 +24,9 @@ use super::show::{Failure, Format, Outcome, Style, exit};
 use clap::{Arg, Args, Command, Subcommand};
 use std::process::ExitCode;
 
+pub use brokers::Figures;
 pub use context::Context;
+pub use group_progress::{all_groups, total_diff};
 pub use message_view::{base64, message_json};
 pub use options::{Common, Target, parse_permission};
 

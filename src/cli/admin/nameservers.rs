@@ -1,8 +1,10 @@
 //! Nameservers: settings, keys, permissions.
 
 use super::Context;
+use super::brokers::object;
 use crate::cli::show::{Cell, Document, Failure, Outcome, Table};
 use clap::Args;
+use serde_json::json;
 
 /// `getNamesrvConfig`.
 #[derive(Debug, Args)]
@@ -19,10 +21,12 @@ impl GetNamesrvConfig {
             ("key", "KEY"),
             ("value", "VALUE"),
         ];
-        let mut table = Table::new("settings", &columns, "no settings");
-        for (address, settings) in context.admin.nameserver_configs()? {
-            let wanted = |key: &str| self.key.as_deref().is_none_or(|wanted| wanted == key);
-            for (key, value) in settings.into_iter().filter(|(key, _)| wanted(key)) {
+        let mut table = Table::new("settings", &columns, "no settings").for_people();
+        let mut values = Vec::new();
+        for (address, mut settings) in context.admin.nameserver_configs()? {
+            settings.retain(|(key, _)| self.key.as_ref().is_none_or(|wanted| wanted == key));
+            values.push(json!({ "address": address, "settings": object(&settings) }));
+            for (key, value) in settings {
                 table.row([Cell::text(&address), Cell::Text(key), Cell::Text(value)]);
             }
         }
@@ -30,7 +34,9 @@ impl GetNamesrvConfig {
             Some(key) if table.is_empty() => Err(Failure::not_found(format!(
                 "no nameserver has the setting {key:?}"
             ))),
-            _ => Ok(Document::new().table(table)),
+            _ => Ok(Document::new()
+                .table(table)
+                .for_programs("nameservers", values.into())),
         }
     }
 }

@@ -55,12 +55,8 @@ impl TopicList {
     }
 }
 
-/// Several names: text for people, a list for programs.
 fn names(names: BTreeSet<String>) -> Cell {
-    match names.len() {
-        0 => Cell::Json(serde_json::Value::Array(Vec::new())),
-        _ => Cell::Json(names.into_iter().collect()),
-    }
+    Cell::List(names.into_iter().collect())
 }
 
 fn clusters(route: &TopicRouteData) -> BTreeSet<String> {

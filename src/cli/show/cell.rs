@@ -30,6 +30,8 @@ pub enum Cell {
     Good(String),
     /// Text that says that something is not.
     Bad(String),
+    /// Several texts.
+    List(Vec<String>),
     /// What has no form of its own.
     Json(Value),
 }
@@ -58,6 +60,7 @@ impl Cell {
             | Cell::Span(number) => (*number).into(),
             Cell::Rate(number) | Cell::Share(number) => (*number).into(),
             Cell::Flag(flag) => (*flag).into(),
+            Cell::List(texts) => texts.clone().into(),
             Cell::Json(value) => value.clone(),
         }
     }
@@ -80,6 +83,8 @@ impl Cell {
             Cell::Share(share) => format!("{:.1} %", share * 100.0),
             Cell::Flag(true) => "yes".to_owned(),
             Cell::Flag(false) => "no".to_owned(),
+            Cell::List(texts) if texts.is_empty() => "-".to_owned(),
+            Cell::List(texts) => clean(&texts.join(", ")).into_owned(),
             Cell::Json(value) => clean(&value.to_string()).into_owned(),
         }
     }
@@ -198,6 +203,12 @@ mod tests {
             (Cell::Span(i64::MIN), "-106751991167 d 7 h", json!(i64::MIN)),
             (Cell::Share(0.1234), "12.3 %", json!(0.1234)),
             (Cell::Flag(true), "yes", json!(true)),
+            (Cell::List(vec![]), "-", json!([])),
+            (
+                Cell::List(vec!["a".into(), "b\n".into()]),
+                "a, b\\n",
+                json!(["a", "b\n"]),
+            ),
         ] {
             assert_eq!((cell.show(), cell.json()), (text.to_owned(), value));
         }

@@ -106,13 +106,14 @@ fn next_step(error: &AdminError) -> Option<&'static str> {
             }
             RemoteFault::Refused { code, .. } => match *code {
                 response::REQUEST_CODE_NOT_SUPPORTED => {
-                    "this broker or nameserver has no such operation"
+                    "it has no such operation; a broker says so, too, when it is asked as a \
+                     nameserver (-n)"
                 }
                 response::SYSTEM_BUSY => "it has too much to do: try again later",
                 response::SERVICE_NOT_AVAILABLE => {
                     "it takes no messages now; `ringmq admin brokerStatus` shows its disk"
                 }
-                response::NO_PERMISSION => {
+                response::NO_PERMISSION if error.topic.is_some() => {
                     "its settings forbid it; `ringmq admin topicRoute` shows a topic's permissions"
                 }
                 response::TOPIC_NOT_EXIST => "`ringmq admin topicList` shows the topics",

@@ -16,5 +16,5 @@ pub use clean::{clean, clean_lines, escape_json};
 pub use document::{Document, Format, Table};
 pub use failure::{Failure, Outcome, exit};
 pub use style::{Colour, Style, terminal_size};
-pub use table::{fit, pad};
+pub use table::{fit, layout, pad};
 pub use time::{local_time, month_start, now_ms, parse_span, parse_time};

@@ -40,7 +40,7 @@ pub fn pad(text: &str, width: usize, right: bool) -> String {
 
 /// Rows below their headings. Where they are wider than the terminal, the widest columns of text
 /// are cut.
-pub(super) fn layout(headings: &[&str], rows: &[Vec<Cell>], style: Style) -> String {
+pub fn layout(headings: &[&str], rows: &[Vec<Cell>], style: Style) -> String {
     let shown: Vec<Vec<String>> = rows
         .iter()
         .map(|row| row.iter().map(Cell::show).collect())

@@ -142,6 +142,30 @@ impl Admin {
         }
     }
 
+    /// The members of several groups that are connected to one broker, asked all at once. A group
+    /// that nobody is connected of, or that the broker refuses to tell about, is left out.
+    ///
+    /// # Errors
+    /// As [`Admin::ask_all`].
+    pub fn consumer_connections_of(
+        &mut self,
+        broker: &str,
+        groups: &[String],
+    ) -> Result<Vec<(String, ConsumerConnection)>, AdminError> {
+        let code = request::GET_CONSUMER_CONNECTION_LIST;
+        let requests = groups
+            .iter()
+            .map(|group| Request::new(code).with("consumerGroup", group));
+        let answers = self.ask_all(broker, requests.collect())?;
+        let mut found = Vec::new();
+        for (group, answer) in groups.iter().zip(answers) {
+            if answer.code == response::SUCCESS {
+                found.push((group.clone(), super::read_body(broker, code, &answer)?));
+            }
+        }
+        Ok(found)
+    }
+
     /// The producers of a group that are connected to one broker. Brokers answer code 1 where there
     /// are none.
     ///

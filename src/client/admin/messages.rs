@@ -2,6 +2,7 @@
 
 use super::body::QueueView;
 use super::{Admin, AdminError, number_of};
+use crate::client::message::ReceivedMessage;
 use crate::wire::codes::{request, response};
 use crate::wire::command::{Request, Response};
 use crate::wire::ids;
@@ -281,39 +282,43 @@ impl Admin {
         max: i32,
         expression: &str,
     ) -> Result<PullAnswer, AdminError> {
-        let pull = Request::new(request::PULL_MESSAGE)
-            .with("consumerGroup", group)
-            .with("topic", topic)
-            .with("queueId", queue)
-            .with("queueOffset", offset)
-            .with("maxMsgNums", max)
-            .with("sysFlag", pull_flag::SUBSCRIPTION)
-            .with("commitOffset", 0)
-            .with("suspendTimeoutMillis", 0)
-            .with("subscription", expression)
-            .with("subVersion", 0)
-            .with("expressionType", "TAG");
-        let answer: Response = self.ask_all(broker, vec![pull])?.remove(0);
-        let answer = match answer.code {
-            response::PULL_NOT_FOUND
-            | response::PULL_RETRY_IMMEDIATELY
-            | response::PULL_OFFSET_MOVED => Response {
-                body: Default::default(),
-                ..answer
-            },
-            _ => super::succeeded(
-                crate::client::remote::resolve(broker)?,
-                request::PULL_MESSAGE,
-                answer,
-            )
-            .map_err(|error| error.topic(topic))?,
+        let places = [(queue, offset)];
+        let mut answers = self.pull_all(broker, group, topic, &places, max, expression)?;
+        Ok(answers.remove(0))
+    }
+
+    /// As [`Admin::pull`], from several queues at their offsets, asked all at once.
+    ///
+    /// # Errors
+    /// As [`Admin::ask`], of the first that fails.
+    pub fn pull_all(
+        &mut self,
+        broker: &str,
+        group: &str,
+        topic: &str,
+        places: &[(i32, i64)],
+        max: i32,
+        expression: &str,
+    ) -> Result<Vec<PullAnswer>, AdminError> {
+        let pull = |&(queue, offset): &(i32, i64)| {
+            Request::new(request::PULL_MESSAGE)
+                .with("consumerGroup", group)
+                .with("topic", topic)
+                .with("queueId", queue)
+                .with("queueOffset", offset)
+                .with("maxMsgNums", max)
+                .with("sysFlag", pull_flag::SUBSCRIPTION)
+                .with("commitOffset", 0)
+                .with("suspendTimeoutMillis", 0)
+                .with("subscription", expression)
+                .with("subVersion", 0)
+                .with("expressionType", "TAG")
         };
-        Ok(PullAnswer {
-            messages: parse_messages(broker, &answer.body)?,
-            next: number_of(broker, &answer, "nextBeginOffset")?,
-            min: number_of(broker, &answer, "minOffset")?,
-            max: number_of(broker, &answer, "maxOffset")?,
-        })
+        let answers = self.ask_all(broker, places.iter().map(pull).collect())?;
+        let answers = answers.into_iter();
+        answers
+            .map(|answer| pull_answer(broker, topic, answer))
+            .collect()
     }
 
     /// Gives a message to one member of a group, and answers with what it made of it
@@ -359,5 +364,57 @@ impl Admin {
         }
         self.body_of(broker, ask)
             .map_err(|error| error.topic(topic))
+    }
+}
+
+/// What a broker says to a pull.
+fn pull_answer(broker: &str, topic: &str, answer: Response) -> Result<PullAnswer, AdminError> {
+    let answer = match answer.code {
+        response::PULL_NOT_FOUND
+        | response::PULL_RETRY_IMMEDIATELY
+        | response::PULL_OFFSET_MOVED => Response {
+            body: Default::default(),
+            ..answer
+        },
+        _ => super::succeeded(
+            crate::client::remote::resolve(broker)?,
+            request::PULL_MESSAGE,
+            answer,
+        )
+        .map_err(|error| error.topic(topic))?,
+    };
+    Ok(PullAnswer {
+        messages: parse_messages(broker, &answer.body)?,
+        next: number_of(broker, &answer, "nextBeginOffset")?,
+        min: number_of(broker, &answer, "minOffset")?,
+        max: number_of(broker, &answer, "maxOffset")?,
+    })
+}
+
+impl From<&ReceivedMessage> for StoredMessage {
+    /// Copies a message that a consumer got.
+    fn from(message: &ReceivedMessage) -> StoredMessage {
+        let pairs = message.properties();
+        StoredMessage {
+            topic: message.topic().to_owned(),
+            queue_id: message.queue.queue_id,
+            queue_offset: message.queue_offset,
+            physical_offset: message.physical_offset,
+            store_size: message.store_size,
+            flag: message.flag,
+            sys_flag: message.sys_flag,
+            born_time: message.born.timestamp_ms,
+            born_host: message.born.host.to_string(),
+            store_time: message.stored.timestamp_ms,
+            store_host: message.stored.host.to_string(),
+            reconsume_times: message.reconsume_times,
+            prepared_offset: message.prepared_offset,
+            message_id: message.offset_message_id(),
+            properties: pairs
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect(),
+            body: message.body().to_vec(),
+            sound: true,
+        }
     }
 }

@@ -87,6 +87,30 @@ impl Admin {
             .map_err(|error| error.topic(topic))
     }
 
+    /// The bounds of several topics' queues on one broker, asked all at once. A topic that the broker
+    /// does not have is left out.
+    ///
+    /// # Errors
+    /// As [`Admin::ask_all`].
+    pub fn topic_stats_of(
+        &mut self,
+        broker: &str,
+        topics: &[String],
+    ) -> Result<Vec<(String, TopicStatsTable)>, AdminError> {
+        let code = request::GET_TOPIC_STATS_INFO;
+        let requests = topics
+            .iter()
+            .map(|topic| Request::new(code).with("topic", topic));
+        let answers = self.ask_all(broker, requests.collect())?;
+        let mut found = Vec::new();
+        for (topic, answer) in topics.iter().zip(answers) {
+            if answer.code == response::SUCCESS {
+                found.push((topic.clone(), super::read_body(broker, code, &answer)?));
+            }
+        }
+        Ok(found)
+    }
+
     /// Makes a topic on one broker, or changes it. Attributes are given as changes: `+name` sets,
     /// `-name` takes away.
     ///
