@@ -135,7 +135,6 @@ impl Routes {
     }
 
     /// The number of a topic that is known.
-    #[allow(dead_code, reason = "of the consumers")]
     pub fn find(&self, name: &str) -> Option<u32> {
         self.by_name.get(name).copied()
     }
@@ -177,7 +176,6 @@ impl Routes {
 
     /// The address of a broker: that with this id where it is there, else the master's, else
     /// any (`findBrokerAddressInSubscribe`).
-    #[allow(dead_code, reason = "of the consumers")]
     pub fn address(&self, name: &str, id: i64) -> Option<&Arc<str>> {
         let broker = self.broker(self.find_broker(name)?)?;
         let wanted = broker.addresses.get(&id).or_else(|| broker.master());
@@ -185,7 +183,6 @@ impl Routes {
     }
 
     /// The address of any broker that has queues of the topic; `turn` picks among them.
-    #[allow(dead_code, reason = "of the consumers")]
     pub fn any_address(&self, topic: &str, turn: u64) -> Option<&Arc<str>> {
         let brokers = &self.topic(self.find(topic)?).brokers;
         let count = brokers.len();
