@@ -57,9 +57,6 @@ use refresh::Refresh;
 use requests::{Pending, Requests};
 use routes::Routes;
 
-/// A connection whose oldest unanswered request has waited so long, while nothing at all
-/// came by it, is given up, ms.
-const SILENT_MS: u64 = 3_000;
 /// How often connections are looked through for idle ones, ms.
 const HOUSEKEEPING_MS: u64 = 10_000;
 
@@ -212,6 +209,7 @@ impl Core {
                 Ok(Split::Incomplete(_)) => break,
                 Ok(Split::Frame(frame, len)) => {
                     used += len;
+                    self.peers.framed(peer, now.at);
                     match Header::decode_from(&frame, peer.slot as usize, &mut scratch) {
                         Ok(header) => {
                             self.frame(now, peer, &frame, &header, out);
@@ -424,9 +422,8 @@ impl Core {
             error = error.of_address(address);
         }
         self.request_failed(now, pending, error, true, out);
-        let silent = now.at.saturating_sub(sent_at) >= SILENT_MS;
-        if silent && self.peers.is_live(peer) && self.peers.heard_at(peer) <= sent_at {
-            self.close_peer(now, peer, "silent for longer than 3 s", out);
+        if self.peers.is_dead(peer, sent_at, now.at) {
+            self.close_peer(now, peer, "no answers come by it", out);
         }
     }
 

@@ -300,7 +300,10 @@ impl Routes {
 mod tests {
     use super::*;
 
-    fn checked(brokers: &[(&str, &[(i64, &str)], i32, i32)]) -> Checked {
+    /// Name, addresses by id, queues, permission.
+    type BrokerOf = (&'static str, &'static [(i64, &'static str)], i32, i32);
+
+    fn checked(brokers: &[BrokerOf]) -> Checked {
         let mut route = Checked::default();
         for (index, &(name, addresses, queues, perm)) in brokers.iter().enumerate() {
             route.brokers.push(route_check::Broker {
@@ -346,8 +349,7 @@ mod tests {
         let mut routes = Routes::new();
         let one = routes.topic_id(&"t".into()).unwrap();
         let two = routes.topic_id(&"u".into()).unwrap();
-        let both: &[(&str, &[(i64, &str)], i32, i32)] =
-            &[("a", &[(0, "h:1")], 1, 6), ("b", &[(0, "h:2")], 1, 6)];
+        let both: &[BrokerOf] = &[("a", &[(0, "h:1")], 1, 6), ("b", &[(0, "h:2")], 1, 6)];
         routes.install(one, checked(both), false);
         routes.install(two, checked(both), false);
         assert!(
