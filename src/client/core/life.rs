@@ -64,6 +64,7 @@ impl Core {
         }
         self.life = Life::Stopped;
         self.end_invokes(out);
+        self.end_queue_waits(out);
         let mut left = Vec::new();
         self.requests.drain_all(&mut left);
         for pending in left {

@@ -10,6 +10,7 @@
 //! | `routes`, `route_check`, `refresh` | where topics are |
 //! | `heartbeats` | what brokers hear of this client |
 //! | [`producer`] | sends |
+//! | [`consumer`], `consumers` | consumption |
 //! | `life` | stopping |
 //!
 //! One value of [`Core`] lives on one thread, and everything in it is owned by it.
@@ -27,6 +28,7 @@ use crate::wire::header::{FLAG_ONE_WAY, Header, Scratch};
 use crate::wire::send_request::LANGUAGE_RUST;
 
 mod ask;
+pub mod consumer;
 mod consumers;
 mod heartbeats;
 pub mod io;
@@ -44,6 +46,7 @@ pub mod routes;
 mod tests;
 
 use ask::Asks;
+use consumers::Consumers;
 use heartbeats::Heartbeats;
 use io::{Answer, Command, Input, Now, Output, PeerId, Ticket};
 use life::Life;
@@ -54,9 +57,6 @@ use refresh::Refresh;
 use requests::{Pending, Requests};
 use routes::Routes;
 
-/// A connection whose oldest unanswered request has waited so long, while nothing at all
-/// came by it, is given up, ms.
-const SILENT_MS: u64 = 3_000;
 /// How often connections are looked through for idle ones, ms.
 const HOUSEKEEPING_MS: u64 = 10_000;
 
@@ -72,6 +72,11 @@ enum Purpose {
     Probe {
         producer: io::ProducerId,
         broker: u32,
+    },
+    /// A question of a consumer.
+    Consumer {
+        consumer: io::ConsumerId,
+        call: u64,
     },
     /// A raw request.
     Invoke(Ticket),
@@ -111,6 +116,7 @@ pub struct Core {
     refresh: Refresh,
     heartbeats: Heartbeats,
     producers: Producers,
+    consumers: Consumers,
     life: Life,
     scratch: Scratch,
     ended: Vec<Pending<Purpose>>,
@@ -152,6 +158,7 @@ impl Core {
             refresh: Refresh::new(now.at + settings.poll_name_server_interval_ms),
             heartbeats: Heartbeats::new(now.at + settings.heartbeat_broker_interval_ms),
             producers: Producers::default(),
+            consumers: Consumers::default(),
             life: Life::Running,
             scratch: Scratch::default(),
             ended: Vec::new(),
@@ -202,6 +209,7 @@ impl Core {
                 Ok(Split::Incomplete(_)) => break,
                 Ok(Split::Frame(frame, len)) => {
                     used += len;
+                    self.peers.framed(peer, now.at);
                     match Header::decode_from(&frame, peer.slot as usize, &mut scratch) {
                         Ok(header) => {
                             self.frame(now, peer, &frame, &header, out);
@@ -241,6 +249,7 @@ impl Core {
         let wakes = [
             self.requests.next_wake(),
             self.producers.next_wake(),
+            self.consumers.next_wake(),
             self.refresh.next_wake(&self.routes),
             self.heartbeats.next_wake(),
             self.life.next_wake(),
@@ -266,6 +275,7 @@ impl Core {
         }
         self.ended = ended;
         self.pass_waiting_sends(now, out);
+        self.pass_consumers(now, out);
         self.pass_probes(now, out);
         self.pass_refresh(now, out);
         self.pass_heartbeats(now, out);
@@ -286,6 +296,9 @@ impl Core {
             }
             return;
         }
+        let Some(command) = self.consumer_command(now, command, out) else {
+            return;
+        };
         match command {
             Command::NameServers(addresses) => self.nameservers.replace(&addresses),
             Command::StartProducer {
@@ -358,7 +371,16 @@ impl Core {
                 let response = Response::from_header(frame, header);
                 self.nameserver_answered(now, ask, response, out);
             }
-            Purpose::Heartbeat => self.heartbeats.answered(),
+            Purpose::Heartbeat => {
+                self.heartbeats.answered();
+                if header.fixed.code == 0 {
+                    self.consumers_announced(now, out);
+                }
+            }
+            Purpose::Consumer { consumer, call } => {
+                let response = Response::from_header(frame, header);
+                self.consumer_answered(now, consumer, call, Ok(response));
+            }
             Purpose::Probe { producer, broker } => self.producers.probed(producer, broker),
             Purpose::Invoke(ticket) => {
                 let response = Box::new(Response::from_header(frame, header));
@@ -384,6 +406,10 @@ impl Core {
                 let elapsed = now.at.saturating_sub(pending.sent_at);
                 done(out, ticket, Err(error.after(elapsed, 1)));
             }
+            Purpose::Consumer { consumer, call } => {
+                let elapsed = now.at.saturating_sub(pending.sent_at);
+                self.consumer_answered(now, consumer, call, Err(error.after(elapsed, 1)));
+            }
             Purpose::Heartbeat | Purpose::Probe { .. } | Purpose::Forget => {}
         }
     }
@@ -396,9 +422,8 @@ impl Core {
             error = error.of_address(address);
         }
         self.request_failed(now, pending, error, true, out);
-        let silent = now.at.saturating_sub(sent_at) >= SILENT_MS;
-        if silent && self.peers.is_live(peer) && self.peers.heard_at(peer) <= sent_at {
-            self.close_peer(now, peer, "silent for longer than 3 s", out);
+        if self.peers.is_dead(peer, sent_at, now.at) {
+            self.close_peer(now, peer, "no answers come by it", out);
         }
     }
 

@@ -12,6 +12,13 @@ pub(super) const OUT_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// A buffer that grew beyond this for one burst is not kept, bytes.
 const KEPT_BYTES_MAX: usize = 1024 * 1024;
 
+/// A connection by which nothing at all comes while a request waits for so long is given up,
+/// ms.
+const SILENT_MS: u64 = 3_000;
+/// And so is one by which bytes come, but no whole frame for so long, ms: the largest frame
+/// takes less at 2 MB/s.
+const UNFRAMED_MS: u64 = 10_000;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Free,
@@ -31,6 +38,7 @@ struct Peer {
     one_way: Vec<OneWay>,
     used_at: u64,
     heard_at: u64,
+    framed_at: u64,
 }
 
 /// All connections, being made or made.
@@ -70,6 +78,7 @@ impl Peers {
                 one_way: Vec::new(),
                 used_at: 0,
                 heard_at: 0,
+                framed_at: 0,
             });
             self.slots.len() as u32 - 1
         });
@@ -78,6 +87,7 @@ impl Peers {
         peer.address = address.clone();
         peer.used_at = now;
         peer.heard_at = now;
+        peer.framed_at = now;
         let id = PeerId {
             slot,
             epoch: peer.epoch,
@@ -125,9 +135,22 @@ impl Peers {
             .is_some()
     }
 
-    /// When bytes came by it the last time, or it was asked for.
-    pub fn heard_at(&self, id: PeerId) -> u64 {
-        self.get(id).map_or(0, |peer| peer.heard_at)
+    /// A whole frame has come by it.
+    pub fn framed(&mut self, id: PeerId, now: u64) {
+        if let Some(peer) = self.get_mut(id) {
+            peer.framed_at = now;
+        }
+    }
+
+    /// Whether a request that was sent at `sent_at` has waited in vain: nothing at all came
+    /// since, or what came makes no frame.
+    pub fn is_dead(&self, id: PeerId, sent_at: u64, now: u64) -> bool {
+        let Some(peer) = self.get(id) else {
+            return false;
+        };
+        let waited = now.saturating_sub(sent_at) >= SILENT_MS && peer.framed_at <= sent_at;
+        let unframed = now.saturating_sub(peer.framed_at) >= UNFRAMED_MS;
+        waited && (peer.heard_at <= sent_at || unframed)
     }
 
     /// The buffer for a frame, unless too much waits already; [`Peers::said`] follows.

@@ -28,6 +28,7 @@ impl Core {
                     what,
                 )
             }
+            _ if self.consumer_requested(now, peer, &request) => return,
             _ => {
                 self.counts.unknown_requests += 1;
                 Response::not_supported(code)

@@ -125,6 +125,7 @@ impl Core {
         let error = error.of_topic(&name);
         tracing::debug!(topic = &*name, %error, "no route");
         self.sends_without_route(now, topic, &error, out);
+        self.consumers_without_route(now, &name, &error, out);
     }
 
     fn route_ended(&mut self, ask: &RouteAsk) {
@@ -149,6 +150,7 @@ impl Core {
             });
         }
         self.sends_with_route(now, topic, out);
+        self.consumers_with_route(now, topic, out);
     }
 
     /// Answers with the queues of a topic, or enters who waits for them.

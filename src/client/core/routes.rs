@@ -135,7 +135,6 @@ impl Routes {
     }
 
     /// The number of a topic that is known.
-    #[allow(dead_code, reason = "of the consumers")]
     pub fn find(&self, name: &str) -> Option<u32> {
         self.by_name.get(name).copied()
     }
@@ -177,7 +176,6 @@ impl Routes {
 
     /// The address of a broker: that with this id where it is there, else the master's, else
     /// any (`findBrokerAddressInSubscribe`).
-    #[allow(dead_code, reason = "of the consumers")]
     pub fn address(&self, name: &str, id: i64) -> Option<&Arc<str>> {
         let broker = self.broker(self.find_broker(name)?)?;
         let wanted = broker.addresses.get(&id).or_else(|| broker.master());
@@ -185,7 +183,6 @@ impl Routes {
     }
 
     /// The address of any broker that has queues of the topic; `turn` picks among them.
-    #[allow(dead_code, reason = "of the consumers")]
     pub fn any_address(&self, topic: &str, turn: u64) -> Option<&Arc<str>> {
         let brokers = &self.topic(self.find(topic)?).brokers;
         let count = brokers.len();
@@ -303,7 +300,10 @@ impl Routes {
 mod tests {
     use super::*;
 
-    fn checked(brokers: &[(&str, &[(i64, &str)], i32, i32)]) -> Checked {
+    /// Name, addresses by id, queues, permission.
+    type BrokerOf = (&'static str, &'static [(i64, &'static str)], i32, i32);
+
+    fn checked(brokers: &[BrokerOf]) -> Checked {
         let mut route = Checked::default();
         for (index, &(name, addresses, queues, perm)) in brokers.iter().enumerate() {
             route.brokers.push(route_check::Broker {
@@ -349,8 +349,7 @@ mod tests {
         let mut routes = Routes::new();
         let one = routes.topic_id(&"t".into()).unwrap();
         let two = routes.topic_id(&"u".into()).unwrap();
-        let both: &[(&str, &[(i64, &str)], i32, i32)] =
-            &[("a", &[(0, "h:1")], 1, 6), ("b", &[(0, "h:2")], 1, 6)];
+        let both: &[BrokerOf] = &[("a", &[(0, "h:1")], 1, 6), ("b", &[(0, "h:2")], 1, 6)];
         routes.install(one, checked(both), false);
         routes.install(two, checked(both), false);
         assert!(

@@ -302,6 +302,12 @@ impl Core {
         let Some(send) = self.producers.get(id) else {
             return;
         };
+        let mut error = error;
+        if matches!(error.kind(), ErrorKind::Timeout { .. }) && now.at >= send.deadline {
+            // The time of the whole send is what the caller gave.
+            let limit_ms = send.what.timeout_ms;
+            error = Error::new(ErrorKind::Timeout { limit_ms }).at(error.place().clone());
+        }
         let (place, topic) = (send.producer, send.topic);
         let producer = self.producers.producer(place);
         let topic = producer.topics[topic as usize].topic;

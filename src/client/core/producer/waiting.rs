@@ -47,6 +47,13 @@ impl Core {
         }
     }
 
+    /// The client has stopped: nobody waits any longer.
+    pub(in crate::client::core) fn end_queue_waits(&mut self, out: &mut Vec<Output>) {
+        for wait in self.producers.take_queue_waits(|_| true) {
+            done(out, wait.ticket, Err(ErrorKind::NotRunning.into()));
+        }
+    }
+
     /// Ends what has waited for a route until its deadline.
     pub(in crate::client::core) fn pass_waiting_sends(&mut self, now: Now, out: &mut Vec<Output>) {
         while let Some(&(deadline, id)) = self.producers.waiting.first() {
