@@ -307,7 +307,7 @@ impl Producer {
         match inner.in_flight.try_acquire(send.bytes()) {
             Some(room) => {
                 let command = inner.command(send);
-                Pending::call(inner.instance.call_in(command, Some(room)), turn)
+                Pending::call(inner.instance.call_now(command, Some(room)), turn)
             }
             None => {
                 let (inner, began) = (inner.clone(), Instant::now());

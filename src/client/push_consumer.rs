@@ -295,7 +295,7 @@ where
                 delivery: number,
                 outcome,
             };
-            let _ = poster.send(Post::Command(command, Waiter::NOBODY));
+            let _ = poster.post(Post::Command(command, Waiter::NOBODY));
         },
     );
     instance.post(Post::Sink(

@@ -7,7 +7,6 @@ use ringmq::wire::body::json;
 use ringmq::wire::names;
 use std::io::{BufRead, IsTerminal, Read, Write};
 use std::path::Path;
-use std::time::Duration;
 
 /// Connections, and what was said about asking.
 pub struct Context {
@@ -15,8 +14,6 @@ pub struct Context {
     pub admin: Admin,
     /// Nothing is asked.
     pub yes: bool,
-    /// Of each request.
-    pub timeout: Duration,
 }
 
 impl Context {
@@ -223,6 +220,7 @@ fn nearest(wanted: &str, names: Vec<String>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn the_nearest_name_is_offered_where_one_is_near() {
@@ -238,7 +236,6 @@ mod tests {
         let context = Context {
             admin: Admin::new("", Duration::from_secs(1)).unwrap(),
             yes: true,
-            timeout: Duration::from_secs(1),
         };
         assert_eq!(context.confirm("delete all"), Ok(()));
     }

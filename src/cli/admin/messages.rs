@@ -48,7 +48,6 @@ fn read(
             if message.queue_offset >= range.to {
                 return Ok(());
             }
-            // Brokers compare hashes of tags.
             if fits(&message, range.expression) && !take(message) {
                 return Ok(());
             }
@@ -61,7 +60,8 @@ fn read(
     Ok(())
 }
 
-fn fits(message: &StoredMessage, expression: &str) -> bool {
+/// Whether a message has one of the tags, joined by `||`, or all are wanted: brokers compare hashes.
+pub fn fits(message: &StoredMessage, expression: &str) -> bool {
     let mut tags = expression
         .split("||")
         .map(str::trim)

@@ -27,8 +27,11 @@ use std::process::ExitCode;
 pub use brokers::Figures;
 pub use context::Context;
 pub use group_progress::{all_groups, total_diff};
-pub use message_view::{base64, message_json};
-pub use options::{Common, Target, parse_permission};
+#[cfg(test)]
+pub use message_view::base64;
+pub use message_view::message_json;
+pub use messages::fits;
+pub use options::{Common, Target};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -47,7 +47,6 @@ impl Common {
         Ok(Context {
             admin,
             yes: self.yes,
-            timeout: self.timeout,
         })
     }
 }

@@ -74,11 +74,6 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Orders the rows by a value of theirs.
-    pub fn sort_by_key<K: Ord>(&mut self, key: impl FnMut(&Vec<Cell>) -> K) {
-        self.rows.sort_by_key(key);
-    }
-
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()

@@ -11,7 +11,7 @@ mod style;
 mod table;
 mod time;
 
-pub use cell::{Cell, bytes, count, permissions, rate, span};
+pub use cell::{Cell, count, permissions, rate, span};
 pub use clean::{clean, clean_lines, escape_json};
 pub use document::{Document, Format, Table};
 pub use failure::{Failure, Outcome, exit};

@@ -13,8 +13,6 @@ pub enum Colour {
     Green,
     /// Something is not.
     Red,
-    /// Something may need a look.
-    Yellow,
 }
 
 /// Whether there is colour, and how wide the text may be.
@@ -28,6 +26,7 @@ pub struct Style {
 
 impl Style {
     /// Neither colour nor a limit.
+    #[cfg(test)]
     pub const PLAIN: Style = Style {
         colour: false,
         width: None,
@@ -54,7 +53,6 @@ impl Style {
             Colour::Dim => "2",
             Colour::Green => "32",
             Colour::Red => "31",
-            Colour::Yellow => "33",
         };
         format!("\x1b[{code}m{text}\x1b[0m")
     }

@@ -68,7 +68,7 @@ pub fn layout(headings: &[&str], rows: &[Vec<Cell>], style: Style) -> String {
                 true => fit(&cell, widths[at]),
                 false => pad(&cell, widths[at], right[at]),
             };
-            match colour {
+            match colour.filter(|_| !cell.is_empty()) {
                 Some(colour) => text.push_str(&style.paint(&padded, colour)),
                 None => text.push_str(&padded),
             }

@@ -66,6 +66,24 @@ struct JsonLine {
     sharding_key: Option<String>,
 }
 
+/// A line that is no message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LineFault {
+    /// Which line, and what is wrong with it.
+    pub what: String,
+    /// It is longer than the limit.
+    pub too_long: bool,
+}
+
+impl From<String> for LineFault {
+    fn from(what: String) -> LineFault {
+        LineFault {
+            what,
+            too_long: false,
+        }
+    }
+}
+
 /// Reads messages one after the other.
 pub struct Lines<R> {
     input: R,
@@ -98,8 +116,8 @@ impl<R: BufRead> Lines<R> {
     /// The next message; `None` at the end. Empty lines are passed over.
     ///
     /// # Errors
-    /// Text with the line: it is too long, is not what it should be, or cannot be read.
-    pub fn next(&mut self) -> Result<Option<Line>, String> {
+    /// The line is too long, is not what it should be, or cannot be read.
+    pub fn next(&mut self) -> Result<Option<Line>, LineFault> {
         loop {
             if self.done {
                 return Ok(None);
@@ -118,7 +136,7 @@ impl<R: BufRead> Lines<R> {
             if bytes.is_empty() {
                 continue;
             }
-            return self.line(bytes).map(Some);
+            return Ok(Some(self.line(bytes)?));
         }
     }
 
@@ -148,7 +166,7 @@ impl<R: BufRead> Lines<R> {
     }
 
     /// The bytes up to the end of the line, or of everything.
-    fn read(&mut self) -> Result<Vec<u8>, String> {
+    fn read(&mut self) -> Result<Vec<u8>, LineFault> {
         self.number += 1;
         let mut out = Vec::new();
         let place = match self.kind {
@@ -159,7 +177,7 @@ impl<R: BufRead> Lines<R> {
             let chunk = match self.input.fill_buf() {
                 Ok(chunk) => chunk,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(format!("{place}: {error}")),
+                Err(error) => return Err(format!("{place}: {error}").into()),
             };
             let end = match self.kind {
                 Input::Raw => None,
@@ -167,7 +185,10 @@ impl<R: BufRead> Lines<R> {
             };
             let taken = end.unwrap_or(chunk.len());
             if out.len() + taken > self.limit {
-                return Err(format!("{place}: longer than {} bytes", self.limit));
+                return Err(LineFault {
+                    what: format!("{place}: longer than {} bytes", self.limit),
+                    too_long: true,
+                });
             }
             out.extend_from_slice(&chunk[..taken]);
             let is_end = chunk.is_empty();
@@ -234,11 +255,11 @@ fn from_base64(text: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::admin::base64;
     use super::*;
+    use crate::cli::admin::base64;
     use proptest::prelude::*;
 
-    fn all(input: &[u8], kind: Input, separator: Option<&str>) -> Result<Vec<Line>, String> {
+    fn all(input: &[u8], kind: Input, separator: Option<&str>) -> Result<Vec<Line>, LineFault> {
         let mut lines = Lines::new(input, kind, separator.map(str::to_owned), 20);
         let mut found = Vec::new();
         while let Some(line) = lines.next()? {
@@ -287,7 +308,8 @@ mod tests {
             ("{\"bodyBase64\":\"?\"}", Input::Json, None, "no base64"),
         ] {
             let error = all(input.as_bytes(), kind, separator).unwrap_err();
-            assert!(error.contains(what), "{error}");
+            assert!(error.what.contains(what), "{error:?}");
+            assert_eq!(error.too_long, what.contains("longer"));
         }
     }
 

@@ -1,10 +1,10 @@
 //! `ringmq produce`.
 
-use super::lines::{Input, Line, Lines};
+use super::lines::{Input, Line, LineFault, Lines};
 use super::pacing::Pacing;
 use super::{Stop, failure};
 use crate::cli::admin::{Common, finish, refuse};
-use crate::cli::show::{Cell, Document, Failure, Format, Outcome, count, exit, rate};
+use crate::cli::show::{Cell, Document, Failure, Format, Outcome, count, rate};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use ringmq::client::{
@@ -278,7 +278,7 @@ impl ProduceArgs {
         }
     }
 
-    fn sum(&self, sums: &Sums, took: Duration, wrong_line: Option<String>) -> Outcome {
+    fn sum(&self, sums: &Sums, took: Duration, wrong_line: Option<LineFault>) -> Outcome {
         let seconds = took.as_secs_f64().max(1e-9);
         if !self.quiet {
             let per_second = rate(sums.stored as f64 / seconds);
@@ -300,18 +300,15 @@ impl ProduceArgs {
             }
             faults.push(failure.to_string());
         }
-        if let Some(why) = wrong_line {
+        if let Some(LineFault { what, too_long }) = wrong_line {
             let message = match sums.stored {
-                0 => why,
-                stored => format!("{why}; {} before it are stored", count(stored)),
+                0 => what,
+                stored => format!("{what}; {} before it are stored", count(stored)),
             };
-            return Err(Failure {
-                code: exit::USAGE,
-                message,
-                hint: Some(
-                    "--max-message-size allows longer messages, where the broker does".into(),
-                )
-                .filter(|_| faults.is_empty()),
+            let failure = Failure::usage(message);
+            return Err(match too_long {
+                true => failure.hint("--max-message-size allows longer ones, if the broker does"),
+                false => failure,
             });
         }
         if sums.not_flushed > 0 {

@@ -1,6 +1,6 @@
 //! All queues of a topic are read side by side, without a group and without a trace at the broker.
 
-use crate::cli::admin::Context;
+use crate::cli::admin::{Context, fits};
 use crate::cli::show::Failure;
 use ringmq::client::admin::{AdminError, StoredMessage, TOOLS_GROUP};
 
@@ -140,6 +140,7 @@ impl Tail {
                 )
                 .map_err(|error: AdminError| error.broker(&part.broker))?;
             for (queue, pulled) in queues.iter_mut().zip(pulled) {
+                let before = queue.next;
                 for message in pulled.messages {
                     // What a broker sends twice is shown once.
                     let is_new = message.queue_offset >= queue.next;
@@ -150,23 +151,13 @@ impl Tail {
                         }
                     }
                 }
-                let moved = pulled.next.max(queue.next);
+                queue.next = queue.next.max(pulled.next);
                 // A queue that does not move on is over, unless it is followed.
-                if moved == queue.next && !follow && pulled.next <= queue.next {
-                    queue.end = queue.end.min(queue.next.max(pulled.next));
+                if queue.next == before {
+                    queue.end = before;
                 }
-                queue.next = moved;
             }
         }
         Ok(open.then_some(found))
     }
-}
-
-/// Brokers compare hashes of tags.
-fn fits(message: &StoredMessage, expression: &str) -> bool {
-    let mut tags = expression
-        .split("||")
-        .map(str::trim)
-        .filter(|tag| !tag.is_empty());
-    matches!(expression.trim(), "" | "*") || tags.any(|tag| Some(tag) == message.tags())
 }

@@ -1,24 +1,28 @@
 //! What goes into the core and what becomes of what comes out.
 //!
-//! Everything here runs on the client's thread, in turns: something has come (commands, bytes,
-//! a connection, time), the core handles it, and then everything that came of it is done at
-//! once, each connection being written one time. A turn waits for nothing.
+//! Everything goes in turns: something has come (commands, bytes, a connection, time), the core
+//! handles it, and then everything that came of it is done at once, each connection being written
+//! one time. A turn waits for nothing.
+//!
+//! Turns belong to the client's thread, with one exception: while nothing at all is on its way,
+//! whoever sends takes the turn on his own thread ([`turn_of_caller`]) and so saves the wake-up
+//! of the client's, which costs more than the send. With anything on its way commands gather in
+//! the inbox instead, and share their turns.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-use flume::Sender;
 
 use super::executor::spawn;
 use super::offset_files;
 use super::peers::{Peers, Written};
 use super::tasks;
 use super::waiters::{Callback, How, Waiter, Waiters, ticket_of};
-use super::{PublishTable, Sink};
+use super::{Inbox, PublishTable, Sink};
 use crate::client::core::Core;
 use crate::client::core::io::{
     Answer, Command, ConsumerId, Delivery, FileFault, Input, Now, Outcome, Output, PeerId,
@@ -34,6 +38,8 @@ pub(crate) enum Post {
     Command(Command, Waiter),
     /// Where deliveries of a consumer go, before it is started; `None` after its end.
     Sink(ConsumerId, Option<Sink>),
+    /// A turn of a caller has left something to the client's thread.
+    Wake,
 }
 
 /// Work that waits for the disk.
@@ -48,7 +54,7 @@ enum Task {
     Drain(PeerId, std::os::fd::RawFd),
 }
 
-/// The client's state on its thread.
+/// The client's state.
 pub(super) struct Driver {
     core: Core,
     outputs: Vec<Output>,
@@ -60,32 +66,94 @@ pub(super) struct Driver {
     published: Arc<PublishTable>,
     callbacks: Option<Workers<(Callback, Result<Answer>)>>,
     files: Option<Workers<FileJob>>,
-    inbox: Sender<Post>,
+    inbox: Inbox,
     offsets: PathBuf,
     began: Instant,
     /// The time for which the timer is set.
     pub armed: u64,
-    /// Tasks that have not ended, other than the inbox.
-    pub tasks_running: usize,
     pub stopped: bool,
+    /// The timer is to be set anew, or everything is to end.
+    changed: bool,
     pub connect_timeout: Duration,
-    /// Told when the timer is to be set anew, or everything is to end.
-    pub changed: Rc<LocalEvent>,
+    /// Posts that the inbox was given, and those of them that were handed to the core.
+    posted: Arc<AtomicU64>,
+    handled: u64,
 }
 
-/// Held by every task; borrowed within turns alone.
-pub(super) type Shared = Rc<RefCell<Driver>>;
+/// The driver as others than the client's thread hold it.
+pub(crate) struct Guarded(Mutex<Driver>);
+
+/// What the tasks of the client's thread share. The driver is locked within turns alone.
+pub(super) struct Local {
+    driver: Arc<Guarded>,
+    /// Told when the timer is to be set anew, or everything is to end.
+    pub changed: LocalEvent,
+    /// Tasks that have not ended, other than the inbox.
+    pub running: Cell<usize>,
+}
+
+/// Held by every task.
+pub(super) type Shared = Rc<Local>;
+
+impl Guarded {
+    fn lock(&self) -> MutexGuard<'_, Driver> {
+        // A hook that panicked on a caller's thread: the core goes on with what it has.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The client's thread ends: nobody waits for an answer any more.
+    pub fn end(&self) {
+        let mut driver = self.lock();
+        driver.stopped = true;
+        driver.peers.remove_all();
+        driver.sinks.clear();
+        let waiters = std::mem::take(&mut driver.waiters);
+        drop(driver);
+        // Wakes those who wait, who may want the driver.
+        drop(waiters);
+    }
+}
+
+impl Local {
+    pub fn new(driver: Arc<Guarded>) -> Shared {
+        Rc::new(Local {
+            driver,
+            changed: LocalEvent::default(),
+            running: Cell::new(0),
+        })
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, Driver> {
+        self.driver.lock()
+    }
+
+    /// Counts a task in, and out when the guard is dropped.
+    pub fn task(self: &Rc<Self>) -> Running {
+        self.running.set(self.running.get() + 1);
+        Running(self.clone())
+    }
+}
+
+/// A task that has not ended.
+pub(super) struct Running(Shared);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.running.set(self.0.running.get() - 1);
+    }
+}
 
 impl Driver {
     pub fn new(
         core: Core,
         settings: &ClientSettings,
-        inbox: Sender<Post>,
+        inbox: Inbox,
         published: Arc<PublishTable>,
+        posted: Arc<AtomicU64>,
         began: Instant,
-    ) -> Shared {
+    ) -> Arc<Guarded> {
         let folder = settings.offset_store_dir.clone();
-        Rc::new(RefCell::new(Driver {
+        Arc::new(Guarded(Mutex::new(Driver {
             core,
             outputs: Vec::new(),
             writes: Vec::new(),
@@ -100,11 +168,12 @@ impl Driver {
             offsets: folder.unwrap_or_else(offset_files::default_folder),
             began,
             armed: u64::MAX,
-            tasks_running: 0,
             stopped: false,
+            changed: false,
             connect_timeout: Duration::from_millis(settings.connect_timeout_ms),
-            changed: Rc::default(),
-        }))
+            posted,
+            handled: 0,
+        })))
     }
 
     /// The time.
@@ -122,8 +191,13 @@ impl Driver {
         !self.waiters.is_empty()
     }
 
-    /// Hands a post to the core.
-    pub fn post(&mut self, now: Now, post: Post) {
+    /// Hands a post of the inbox to the core.
+    pub fn posted(&mut self, now: Now, post: Post) {
+        self.handled += 1;
+        self.post(now, post);
+    }
+
+    fn post(&mut self, now: Now, post: Post) {
         match post {
             Post::Command(mut command, waiter) => {
                 if let Some(ticket) = ticket_of(&mut command) {
@@ -137,6 +211,7 @@ impl Driver {
             Post::Sink(consumer, None) => {
                 self.sinks.remove(&consumer);
             }
+            Post::Wake => {}
         }
     }
 
@@ -179,7 +254,7 @@ impl Driver {
         let wake_at = self.core.wake_at();
         if wake_at < self.armed {
             self.armed = wake_at;
-            self.changed.notify();
+            self.changed = true;
         }
     }
 
@@ -220,7 +295,7 @@ impl Driver {
             } => self.file_job(now, FileJob::Store(consumer, file, content)),
             Output::Stopped => {
                 self.stopped = true;
-                self.changed.notify();
+                self.changed = true;
             }
         }
     }
@@ -283,7 +358,7 @@ impl Driver {
         let workers = self.files.get_or_insert_with(|| {
             let (folder, inbox) = (self.offsets.clone(), self.inbox.clone());
             Workers::new("ringmq-offsets", 1, move |job| {
-                let _ = inbox.send(Post::Command(run(&folder, job), Waiter::NOBODY));
+                let _ = inbox.post(Post::Command(run(&folder, job), Waiter::NOBODY));
             })
         });
         let Err(job) = workers.submit(job) else {
@@ -331,16 +406,17 @@ pub(super) fn now_since(began: Instant) -> Now {
 
 /// One turn: something is handed over, and everything that comes of it is done.
 pub(super) fn turn<T>(shared: &Shared, hand: impl FnOnce(&mut Driver, Now) -> T) -> T {
-    let mut driver = shared.borrow_mut();
+    let mut driver = shared.lock();
     let now = driver.now();
     let result = hand(&mut driver, now);
     driver.carry_out(now);
-    if driver.tasks.is_empty() {
-        return result;
-    }
+    let changed = std::mem::take(&mut driver.changed);
     let tasks = std::mem::take(&mut driver.tasks);
     drop(driver);
-    // A task is polled when it is spawned, and borrows the driver then.
+    if changed {
+        shared.changed.notify();
+    }
+    // A task is polled when it is spawned, and locks the driver then.
     for task in tasks {
         match task {
             Task::Connect(peer, address) => spawn(tasks::connection(shared.clone(), peer, address)),
@@ -348,4 +424,21 @@ pub(super) fn turn<T>(shared: &Shared, hand: impl FnOnce(&mut Driver, Now) -> T)
         }
     }
     result
+}
+
+/// A turn on the thread of whoever sends, provided that nothing is on its way: neither a command
+/// in the inbox, which would be overtaken, nor an answer that somebody waits for, in which case
+/// commands gather. Whether the client's thread has something to do, too.
+pub(super) fn turn_of_caller(driver: &Guarded, post: Post) -> std::result::Result<bool, Post> {
+    let Ok(mut driver) = driver.0.try_lock() else {
+        return Err(post);
+    };
+    if driver.is_busy() || driver.stopped || driver.posted.load(Ordering::Acquire) != driver.handled
+    {
+        return Err(post);
+    }
+    let now = driver.now();
+    driver.post(now, post);
+    driver.carry_out(now);
+    Ok(driver.changed || !driver.tasks.is_empty())
 }

@@ -1,7 +1,7 @@
 //! One client instance, as other threads see it (`MQClientInstance`, `MQClientManager`).
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use flume::{Receiver, Sender, TrySendError};
 use futures_lite::future;
 
-use super::driver::{Driver, Post, Shared, now_since, turn};
+use super::driver::{Driver, Guarded, Local, Post, Shared, now_since, turn, turn_of_caller};
 use super::executor::{sleep, spawn, spawn_thread};
 use super::waiters::{Callback, How, Waiter};
 use super::{address_server, tasks};
@@ -28,6 +28,9 @@ const INBOX_POSTS: usize = 65_536;
 
 /// Time between two questions to an address server, as in Java.
 const ADDRESS_SERVER_INTERVAL: Duration = Duration::from_secs(120);
+
+/// Longest time that the end of the last handle leaves to what is on its way.
+const STOP_WAIT_MS: u64 = 3_000;
 
 /// Longest time that the end of an instance waits for its thread.
 const THREAD_END_MAX: Duration = Duration::from_secs(5);
@@ -62,10 +65,32 @@ impl PublishTable {
     }
 }
 
+/// The way to the client's thread.
+#[derive(Clone)]
+pub(crate) struct Inbox {
+    posts: Sender<Post>,
+    /// Counted before a post is sent, so that nothing overtakes it.
+    posted: Arc<AtomicU64>,
+}
+
+impl Inbox {
+    /// Posts. Waits while the inbox is full. Given back once the client's thread has ended.
+    pub fn post(&self, post: Post) -> std::result::Result<(), Post> {
+        self.posted.fetch_add(1, Ordering::AcqRel);
+        self.posts.send(post).map_err(|error| error.0)
+    }
+
+    fn try_post(&self, post: Post) -> std::result::Result<(), TrySendError<Post>> {
+        self.posted.fetch_add(1, Ordering::AcqRel);
+        self.posts.try_send(post)
+    }
+}
+
 /// A client instance: a thread, its connections, and the producers and consumers that share
 /// them. Ends when nobody holds it any more.
 pub(crate) struct Instance {
-    inbox: Sender<Post>,
+    inbox: Inbox,
+    driver: Arc<Guarded>,
     pub published: Arc<PublishTable>,
     /// Makes the ids of messages.
     pub keys: UniqueKeys,
@@ -107,16 +132,23 @@ impl Instance {
     }
 
     fn start(settings: ClientSettings) -> Result<Arc<Instance>> {
-        let (inbox, posts) = flume::bounded(INBOX_POSTS);
+        let (posts_in, posts) = flume::bounded(INBOX_POSTS);
+        let inbox = Inbox {
+            posts: posts_in,
+            posted: Arc::default(),
+        };
         let published = Arc::<PublishTable>::default();
         let began = Instant::now();
         let keys = unique_keys(&settings);
         let core = Core::new(settings.clone(), now_since(began))?;
-        let (own, table) = (inbox.clone(), published.clone());
-        let main = move || run(core, settings, own, posts, table, began);
+        let (table, posted) = (published.clone(), inbox.posted.clone());
+        let driver = Driver::new(core, &settings, inbox.clone(), table, posted, began);
+        let own = driver.clone();
+        let main = move || run(own, settings.name_servers, posts);
         let thread = spawn_thread("ringmq-client", main).map_err(thread_error)?;
         Ok(Arc::new(Instance {
             inbox,
+            driver,
             published,
             keys,
             thread: Mutex::new(Some(thread)),
@@ -144,9 +176,31 @@ impl Instance {
         let (answering, answer) = one_shot();
         let how = How::Answering(answering);
         let post = Post::Command(command, Waiter { how, room });
-        let unsent = match self.inbox.try_send(post) {
+        let unsent = match self.inbox.try_post(post) {
             Ok(()) | Err(TrySendError::Disconnected(_)) => None,
-            Err(TrySendError::Full(post)) => Some(self.inbox.clone().into_send_async(post)),
+            Err(TrySendError::Full(post)) => Some(self.inbox.posts.clone().into_send_async(post)),
+        };
+        Call { answer, unsent }
+    }
+
+    /// The same, on this thread if nothing is on its way: for sends.
+    pub fn call_now(&self, command: Command, room: Option<Room>) -> Call {
+        let (answering, answer) = one_shot();
+        let how = How::Answering(answering);
+        let post = match turn_of_caller(&self.driver, Post::Command(command, Waiter { how, room }))
+        {
+            Ok(false) => {
+                return Call {
+                    answer,
+                    unsent: None,
+                };
+            }
+            Ok(true) => Post::Wake,
+            Err(post) => post,
+        };
+        let unsent = match self.inbox.try_post(post) {
+            Ok(()) | Err(TrySendError::Disconnected(_)) => None,
+            Err(TrySendError::Full(post)) => Some(self.inbox.posts.clone().into_send_async(post)),
         };
         Call { answer, unsent }
     }
@@ -156,7 +210,7 @@ impl Instance {
     pub fn call_with(&self, command: Command, room: Option<Room>, callback: Callback) {
         let how = How::Callback(callback);
         let post = Post::Command(command, Waiter { how, room });
-        if let Err(flume::SendError(Post::Command(_, waiter))) = self.inbox.send(post)
+        if let Err(Post::Command(_, waiter)) = self.inbox.post(post)
             && let How::Callback(callback) = waiter.how
         {
             callback(Err(ErrorKind::NotRunning.into()));
@@ -164,13 +218,13 @@ impl Instance {
     }
 
     /// For those who must not keep the instance alive, as a listener's threads.
-    pub fn poster(&self) -> Sender<Post> {
+    pub fn poster(&self) -> Inbox {
         self.inbox.clone()
     }
 
     /// Hands over what nobody waits for the end of. Waits while the inbox is full.
     pub fn post(&self, post: Post) {
-        let _ = self.inbox.send(post);
+        let _ = self.inbox.post(post);
     }
 }
 
@@ -178,7 +232,7 @@ impl Drop for Instance {
     fn drop(&mut self) {
         let shutdown = Command::Shutdown {
             ticket: Ticket(0),
-            wait_ms: 0,
+            wait_ms: STOP_WAIT_MS,
         };
         let shutdown = Post::Command(shutdown, Waiter::NOBODY);
         let thread = self
@@ -191,7 +245,7 @@ impl Drop for Instance {
         };
         if thread.thread().id() == std::thread::current().id() {
             // The last handle was dropped by a hook, on the client's own thread.
-            let _ = self.inbox.try_send(shutdown);
+            let _ = self.inbox.try_post(shutdown);
             return;
         }
         self.post(shutdown);
@@ -290,17 +344,12 @@ fn unique_keys(settings: &ClientSettings) -> UniqueKeys {
 }
 
 /// What runs on the client's thread.
-async fn run(
-    core: Core,
-    settings: ClientSettings,
-    inbox: Sender<Post>,
-    posts: Receiver<Post>,
-    published: Arc<PublishTable>,
-    began: Instant,
-) {
-    let shared = Driver::new(core, &settings, inbox, published, began);
+async fn run(driver: Arc<Guarded>, name_servers: NameServers, posts: Receiver<Post>) {
+    // Whoever waits hears of the end, whatever it is.
+    let _end = EndOfDriver(driver.clone());
+    let shared = Local::new(driver);
     spawn(tasks::timer(shared.clone()));
-    if let NameServers::AddressServer(url) = settings.name_servers {
+    if let NameServers::AddressServer(url) = name_servers {
         // Commands wait for the first answer.
         ask_address_server(&shared, &url).await;
         spawn(poll_address_server(shared.clone(), url));
@@ -308,14 +357,21 @@ async fn run(
     tasks::inbox(shared, posts).await;
 }
 
+struct EndOfDriver(Arc<Guarded>);
+
+impl Drop for EndOfDriver {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
 async fn poll_address_server(shared: Shared, url: String) {
-    shared.borrow_mut().tasks_running += 1;
-    let changed = shared.borrow().changed.clone();
-    let is_over = || shared.borrow().stopped;
+    let _running = shared.task();
+    let is_over = || shared.lock().stopped;
     while !is_over() {
         let end = async {
             while !is_over() {
-                changed.wait().await;
+                shared.changed.wait().await;
             }
         };
         future::or(sleep(ADDRESS_SERVER_INTERVAL), end).await;
@@ -323,7 +379,6 @@ async fn poll_address_server(shared: Shared, url: String) {
             ask_address_server(&shared, &url).await;
         }
     }
-    shared.borrow_mut().tasks_running -= 1;
 }
 
 async fn ask_address_server(shared: &Shared, url: &str) {

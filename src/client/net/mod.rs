@@ -24,5 +24,5 @@ mod tasks;
 mod waiters;
 
 pub(crate) use driver::Post;
-pub(crate) use instance::{Call, Instance, PublishTable, Sink};
+pub(crate) use instance::{Call, Inbox, Instance, PublishTable, Sink};
 pub(crate) use waiters::Waiter;

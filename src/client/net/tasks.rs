@@ -43,11 +43,10 @@ thread_local! {
 /// Hands what other threads want to the core, all of it that has come in one turn, until the
 /// core has stopped or nobody can want anything any more.
 pub(super) async fn inbox(shared: Shared, posts: Receiver<Post>) {
-    let changed = shared.borrow().changed.clone();
     loop {
         let stopped = async {
-            while !shared.borrow().stopped {
-                changed.wait().await;
+            while !shared.lock().stopped {
+                shared.changed.wait().await;
             }
             None
         };
@@ -56,11 +55,11 @@ pub(super) async fn inbox(shared: Shared, posts: Receiver<Post>) {
             break;
         };
         turn(&shared, |driver, now| {
-            driver.post(now, first);
+            driver.posted(now, first);
             let mut taken = 1;
             while taken < POSTS_PER_TURN {
                 let Ok(post) = posts.try_recv() else { break };
-                driver.post(now, post);
+                driver.posted(now, post);
                 taken += 1;
             }
         });
@@ -75,29 +74,27 @@ pub(super) async fn inbox(shared: Shared, posts: Receiver<Post>) {
 async fn end(shared: &Shared) {
     let until = Instant::now() + END_MAX;
     let pause = Duration::from_millis(1);
-    while !shared.borrow_mut().peers.are_drained() && Instant::now() < until {
+    while !shared.lock().peers.are_drained() && Instant::now() < until {
         sleep(pause).await;
     }
     {
-        let mut driver = shared.borrow_mut();
+        let mut driver = shared.lock();
         driver.stopped = true;
         driver.peers.remove_all();
-        driver.changed.notify();
     }
-    while shared.borrow().tasks_running > 0 && Instant::now() < until {
+    shared.changed.notify();
+    while shared.running.get() > 0 && Instant::now() < until {
         sleep(pause).await;
     }
 }
 
 /// Tells the core the time when it wants to know it.
 pub(super) async fn timer(shared: Shared) {
-    shared.borrow_mut().tasks_running += 1;
-    let changed = shared.borrow().changed.clone();
+    let _running = shared.task();
     loop {
         let wait = {
-            let mut driver = shared.borrow_mut();
+            let mut driver = shared.lock();
             if driver.stopped {
-                driver.tasks_running -= 1;
                 return;
             }
             driver.armed = driver.wake_at();
@@ -117,7 +114,7 @@ pub(super) async fn timer(shared: Shared) {
                 false
             },
             async {
-                changed.wait().await;
+                shared.changed.wait().await;
                 true
             },
         );
@@ -125,7 +122,7 @@ pub(super) async fn timer(shared: Shared) {
             continue;
         }
         let due = {
-            let driver = shared.borrow();
+            let driver = shared.lock();
             driver.wake_at() <= driver.now().at
         };
         if due {
@@ -136,7 +133,7 @@ pub(super) async fn timer(shared: Shared) {
 
 /// One connection from its beginning to its end.
 pub(super) async fn connection(shared: Shared, id: PeerId, address: Arc<str>) {
-    shared.borrow_mut().tasks_running += 1;
+    let _running = shared.task();
     let why = match connect(&shared, &address).await {
         Ok(mut socket) => {
             let wanted = turn(&shared, |driver, now| {
@@ -158,17 +155,13 @@ pub(super) async fn connection(shared: Shared, id: PeerId, address: Arc<str>) {
     if let Some(why) = why {
         turn(&shared, |driver, now| driver.lost(now, id, why));
     }
-    shared.borrow_mut().tasks_running -= 1;
 }
 
 async fn connect(shared: &Shared, address: &str) -> Result<Socket, String> {
-    let (limit, changed) = {
-        let driver = shared.borrow();
-        (driver.connect_timeout, driver.changed.clone())
-    };
+    let limit = shared.lock().connect_timeout;
     let stopped = async {
-        while !shared.borrow().stopped {
-            changed.wait().await;
+        while !shared.lock().stopped {
+            shared.changed.wait().await;
         }
         Err("the client stops".to_owned())
     };
@@ -225,7 +218,7 @@ async fn read(shared: &Shared, id: PeerId, socket: &mut Socket) -> String {
                     }
                 }
             });
-            shared.borrow_mut().peers.get(id).is_some()
+            shared.lock().peers.get(id).is_some()
         });
         if !open {
             return "closed".to_owned();
@@ -236,20 +229,19 @@ async fn read(shared: &Shared, id: PeerId, socket: &mut Socket) -> String {
 /// Writes what waits for a peer whose socket was full, with a descriptor of its own: the other
 /// one is in the hands of the task that reads.
 pub(super) async fn drain(shared: Shared, id: PeerId, fd: RawFd) {
-    shared.borrow_mut().tasks_running += 1;
+    let _running = shared.task();
     let drained = write_all(&shared, id, fd).await;
     turn(&shared, |driver, now| match drained {
         Ok(()) => driver.drained(id),
         Err(error) => driver.lost(now, id, write_failed(&error)),
     });
-    shared.borrow_mut().tasks_running -= 1;
 }
 
 async fn write_all(shared: &Shared, id: PeerId, fd: RawFd) -> io::Result<()> {
     let mut socket = Socket::duplicate(fd)?;
     loop {
         let written = poll_fn(|cx| {
-            let mut driver = shared.borrow_mut();
+            let mut driver = shared.lock();
             let Some(peer) = driver.peers.get(id).filter(|peer| !peer.out.is_empty()) else {
                 return Poll::Ready(Ok(None));
             };
@@ -260,7 +252,7 @@ async fn write_all(shared: &Shared, id: PeerId, fd: RawFd) -> io::Result<()> {
         let Some(count) = written.await? else {
             return Ok(());
         };
-        if let Some(peer) = shared.borrow_mut().peers.get(id) {
+        if let Some(peer) = shared.lock().peers.get(id) {
             peer.out.advance(count);
         }
     }
