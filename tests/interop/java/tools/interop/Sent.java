@@ -128,7 +128,8 @@ final class Sent {
 
     void sameContent(Peer.Arrival got) {
         String of = " of message " + number;
-        Check.equal("body" + of, message.get("body"), got.text("body"));
+        String body = (String) message.get("body");
+        Check.that(body.equals(got.text("body")), "body" + of + " differs: sent " + body.length() / 2 + " bytes, got " + got.text("body").length() / 2);
         Check.equal("tags" + of, message.get("tags"), got.text("tags"));
         Check.equal("keys" + of, message.get("keys"), got.text("keys"));
         Check.equal("flag" + of, message.get("flag"), got.number("flag"));
