@@ -122,7 +122,7 @@ public final class Operator {
     /** "key = value" and "key : value" lines. */
     private static Map<String, String> pairs(String printed) {
         Map<String, String> pairs = new TreeMap<>();
-        Matcher line = Pattern.compile("(?m)^ ?(\\w[\\w.-]*) ?[=:] ?(.*?) *$").matcher(printed);
+        Matcher line = Pattern.compile("(?m)^ ?(\\w[^\\s=:]*) ?[=:] ?(.*?) *$").matcher(printed);
         while (line.find()) {
             pairs.put(line.group(1), line.group(2));
         }
@@ -130,12 +130,13 @@ public final class Operator {
         return pairs;
     }
 
-    private static Map<String, String> pairs(List<Map<String, Object>> rows, String key) {
+    /** The pairs of an only row. */
+    private static Map<String, String> pairs(Map<String, Object> document, String table, String key) {
+        Object found = only(document, table).get(key);
+        Check.that(found instanceof Map, "no " + key + " in " + document);
         Map<String, String> pairs = new TreeMap<>();
-        for (Map<String, Object> row : rows) {
-            // mqadmin's output has runs of blanks made one.
-            pairs.put((String) row.get(key), String.valueOf(row.get("value")).replaceAll("[ \\t]+", " ").trim());
-        }
+        // mqadmin's output has runs of blanks made one.
+        ((Map<?, ?>) found).forEach((name, value) -> pairs.put((String) name, ((String) value).replaceAll("[ \\t]+", " ").trim()));
         return pairs;
     }
 
@@ -184,7 +185,7 @@ public final class Operator {
         Check.equal("clusterList", Mqadmin.row(Mqadmin.mqadmin("clusterList"), CLUSTER, BROKER).subList(0, 5),
             columns(own, "cluster", "brokerName", "brokerId", "address", "version"));
         Map<String, String> theirs = pairs(Mqadmin.mqadmin("brokerStatus", "-b", ADDRESS));
-        Map<String, String> figures = pairs(rows(ours("brokerStatus", "-b", ADDRESS), "figures"), "name");
+        Map<String, String> figures = pairs(ours("brokerStatus", "-b", ADDRESS), "brokers", "figures");
         Check.equal("names of figures", theirs.keySet(), figures.keySet());
         for (String each : List.of("bootTimestamp", "brokerVersion", "brokerVersionDesc", "brokerActive")) {
             Check.equal(each, theirs.get(each), figures.get(each));
@@ -193,8 +194,8 @@ public final class Operator {
 
     private static void configuration(Case c) throws Exception {
         Check.equal("getBrokerConfig", pairs(Mqadmin.mqadmin("getBrokerConfig", "-b", ADDRESS)),
-            pairs(rows(ours("getBrokerConfig", "-b", ADDRESS), "settings"), "key"));
-        Check.equal("getNamesrvConfig", pairs(Mqadmin.mqadmin("getNamesrvConfig")), pairs(rows(ours("getNamesrvConfig"), "settings"), "key"));
+            pairs(ours("getBrokerConfig", "-b", ADDRESS), "brokers", "settings"));
+        Check.equal("getNamesrvConfig", pairs(Mqadmin.mqadmin("getNamesrvConfig")), pairs(ours("getNamesrvConfig"), "nameservers", "settings"));
         String key = "defaultTopicQueueNums";
         String before = pairs(Mqadmin.mqadmin("getBrokerConfig", "-b", ADDRESS)).get(key);
         ours("updateBrokerConfig", "-b", ADDRESS, "-k", key, "-v", "6");
