@@ -373,6 +373,12 @@ impl Core {
         let Some(send) = self.producers.get(id) else {
             return;
         };
+        let address = match (&result, &send.broker_name) {
+            (Err(error), Some(broker)) if error.place().address.is_none() => {
+                self.routes.address(broker, 0).cloned()
+            }
+            _ => None,
+        };
         // Stored somewhere is stored.
         let result = match (result, send.stored.take()) {
             (Err(_), Some(stored)) => Ok(Answer::Sent(stored)),
@@ -384,6 +390,7 @@ impl Core {
                 topic: Some(send.what.topic.clone()),
                 broker_name: send.broker_name.clone(),
                 queue_id: tried.then_some(send.queue_id),
+                address,
                 ..Place::default()
             };
             let elapsed = now.at.saturating_sub(send.began);
