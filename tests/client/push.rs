@@ -135,11 +135,7 @@ fn members_of_a_group_share_the_queues_and_take_over_from_one_that_goes() {
     }
     seen.wait_for("all of them", 100);
     first.shutdown().unwrap();
-    eventually("four queues", PATIENCE, || {
-        let mine = queues(&second);
-        eprintln!("{mine} of four queues");
-        mine == 4
-    });
+    eventually("four queues", PATIENCE, || queues(&second) == 4);
     for n in 100..200 {
         producer.send(Message::new(&*name, format!("{n}"))).unwrap();
     }
