@@ -1,7 +1,7 @@
 //! What can go wrong for a user of the client: one type, which says what, where, how long
 //! it took, and whether another try can help.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use crate::wire::codes::response;
@@ -296,9 +296,13 @@ impl fmt::Display for ErrorKind {
             ErrorKind::Answered { code, remark } => {
                 write!(f, "answered with code {code}")?;
                 if !remark.is_empty() {
-                    write!(f, ": {remark}")?;
+                    f.write_str(": ")?;
                 }
-                Ok(())
+                // What others write may be made to confuse a terminal or a log.
+                remark.chars().try_for_each(|c| match c.is_control() {
+                    true => write!(f, "{}", c.escape_default()),
+                    false => f.write_char(c),
+                })
             }
             ErrorKind::BadAnswer { what } => write!(f, "the answer makes no sense: {what}"),
             ErrorKind::TooMuchInFlight { what, limit } => {

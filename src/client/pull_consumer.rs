@@ -100,7 +100,7 @@ impl PullConsumer {
     pub fn poll_async(&self, timeout: Duration) -> Pending<Vec<ReceivedMessage>> {
         let timeout_ms = millis(timeout);
         self.call(ConsumerCall::Poll { timeout_ms }, |answer| match answer {
-            Answer::Messages(messages) => Some(messages),
+            Answer::Messages(messages) => Some(unpacked(messages)),
             _ => None,
         })
     }
@@ -274,4 +274,16 @@ fn offset(answer: Answer) -> Option<Option<i64>> {
 /// A duration as the core takes it.
 pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Messages with their bodies as they were before they were compressed; one that cannot be
+/// got back stays as it is, and says so ([`ReceivedMessage::is_compressed`]).
+fn unpacked(mut messages: Vec<ReceivedMessage>) -> Vec<ReceivedMessage> {
+    for message in &mut messages {
+        if let Err(fault) = message.unpack() {
+            let (queue, offset) = (&message.queue, message.queue_offset);
+            tracing::error!(%queue, offset, %fault, "a body cannot be read");
+        }
+    }
+    messages
 }

@@ -4,11 +4,13 @@ use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::core::io::{
     Answer, Command, ConsumerCall, ConsumerId, Delivery, Filter, Outcome, Ticket,
 };
 use super::error::{Error, Result};
+use super::hooks::ConsumeContext;
 use super::message::{MessageQueue, ReceivedMessage};
 use super::net::{Instance, Post, Waiter};
 use super::pending::{Pending, nothing};
@@ -284,12 +286,13 @@ where
     let consumer = instance.consumer_id();
     let poster = instance.poster();
     let name = format!("ringmq-listener-{}", consumer.0);
+    let of_listener = settings.clone();
     let workers = Workers::new(
         &name,
         settings.consume_threads,
         move |delivery: Delivery| {
             let (consumer, number) = (delivery.consumer, delivery.delivery);
-            let outcome = consume(&listener, delivery);
+            let outcome = consume(&of_listener, &listener, delivery);
             let command = Command::Consumed {
                 consumer,
                 delivery: number,
@@ -332,25 +335,66 @@ pub(super) fn subscriptions_of<S: Into<Subscription>>(
 }
 
 /// Calls the listener; what it panics with is a failure of the batch.
-fn consume<O: Into<Outcome>>(listener: &impl Fn(&Batch) -> O, delivery: Delivery) -> Outcome {
-    let batch = Batch {
+fn consume<O: Into<Outcome>>(
+    settings: &PushConsumerSettings,
+    listener: &impl Fn(&Batch) -> O,
+    delivery: Delivery,
+) -> Outcome {
+    let mut batch = Batch {
         queue: delivery.queue,
         messages: delivery.messages,
     };
+    for message in &mut batch.messages {
+        if let Err(fault) = message.unpack() {
+            let (queue, offset) = (&message.queue, message.queue_offset);
+            tracing::error!(%queue, offset, %fault, "a message cannot be read");
+            return Outcome::Failed {
+                what: fault.to_string(),
+            };
+        }
+    }
+    let hooks = &settings.consume_hooks;
+    let context = || ConsumeContext {
+        group: &settings.setup.group,
+        queue: &batch.queue,
+        messages: &batch.messages,
+        now_ms: wall_ms(),
+    };
+    hooks
+        .iter()
+        .for_each(|hook| hook.before_consume(&context()));
     let called = catch_unwind(AssertUnwindSafe(|| listener(&batch).into()));
-    called.unwrap_or_else(|panic| {
+    let outcome = called.unwrap_or_else(|panic| {
         let text = panic_text(&*panic);
         tracing::error!(queue = %batch.queue, panic = text, "a listener panicked");
         Outcome::Failed {
             what: format!("the listener panicked: {text}"),
         }
-    })
+    });
+    let success = matches!(
+        outcome,
+        Outcome::Success { .. } | Outcome::SuccessUncommitted | Outcome::Commit
+    );
+    for hook in hooks.iter() {
+        hook.after_consume(&context(), success);
+    }
+    outcome
+}
+
+/// Wall clock, ms since 1970.
+fn wall_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as i64)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::client::core::io::DeliveryId;
+
+    fn settings() -> PushConsumerSettings {
+        PushConsumerSettings::new("g")
+    }
 
     fn delivery() -> Delivery {
         Delivery {
@@ -364,12 +408,12 @@ mod tests {
     #[test]
     fn what_a_listener_returns_becomes_an_outcome() {
         let success = Outcome::Success { ack_index: None };
-        assert_eq!(consume(&|_: &Batch| (), delivery()), success);
+        assert_eq!(consume(&settings(), &|_: &Batch| (), delivery()), success);
         assert_eq!(
-            consume(&|_: &Batch| Ok::<(), String>(()), delivery()),
+            consume(&settings(), &|_: &Batch| Ok::<(), String>(()), delivery()),
             success
         );
-        let failed = consume(&|_: &Batch| Err::<(), _>("no"), delivery());
+        let failed = consume(&settings(), &|_: &Batch| Err::<(), _>("no"), delivery());
         assert_eq!(
             failed,
             Outcome::Failed {
@@ -377,13 +421,16 @@ mod tests {
             }
         );
         let later = Outcome::ReconsumeLater { delay_level: 3 };
-        assert_eq!(consume(&|_: &Batch| later.clone(), delivery()), later);
+        assert_eq!(
+            consume(&settings(), &|_: &Batch| later.clone(), delivery()),
+            later
+        );
     }
 
     #[test]
     fn a_panic_in_a_listener_is_a_failure_with_its_words() {
         let listener = |batch: &Batch| -> () { panic!("bad {}", batch.queue) };
-        let Outcome::Failed { what } = consume(&listener, delivery()) else {
+        let Outcome::Failed { what } = consume(&settings(), &listener, delivery()) else {
             panic!("no failure");
         };
         assert_eq!(what, "the listener panicked: bad t/b/0");

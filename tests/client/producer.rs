@@ -425,6 +425,7 @@ fn producers_of_one_instance_name_share_a_client_and_no_group() {
 fn the_last_handle_leaves_no_thread_behind() {
     let server = shared();
     let name = unique("Threadless");
+    topic(&mut server.connect(), &name, 4);
     let settings = ringmq::client::ClientSettings {
         instance_name: Some(unique("threadless")),
         ..client(server.nameserver())

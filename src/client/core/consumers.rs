@@ -482,10 +482,12 @@ impl Core {
             return;
         }
         self.consumers_due(now, out);
-        let ids: Vec<ConsumerId> = self.consumers.list.keys().copied().collect();
         loop {
             let mut some = self.inner_sends_ended(now, out);
-            for &id in &ids {
+            let members = self.consumers.list.iter();
+            let busy = members.filter(|(_, member)| member.consumer.has_work(now.at));
+            let busy: Vec<ConsumerId> = busy.map(|(&id, _)| id).collect();
+            for id in busy {
                 let Some(member) = self.consumers.list.get_mut(&id) else {
                     continue;
                 };

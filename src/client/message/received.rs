@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{MessageQueue, PropertiesText, Stamp};
+use crate::client::core::producer::compress::{DECOMPRESSED_BYTES_MAX, decompress};
 use crate::wire::ids;
 use crate::wire::message::{Record, RecordError, sys_flag};
 use crate::wire::properties::{self, name};
@@ -138,6 +139,19 @@ impl ReceivedMessage {
     /// Whether the body is still compressed.
     pub const fn is_compressed(&self) -> bool {
         self.sys_flag & sys_flag::COMPRESSED != 0
+    }
+
+    /// Gets a compressed body back.
+    ///
+    /// # Errors
+    /// [`RecordFault::Body`]; the body stays as it is.
+    pub fn unpack(&mut self) -> Result<(), RecordFault> {
+        if self.is_compressed() && !self.body.is_empty() {
+            let body = decompress(&self.body, self.sys_flag, DECOMPRESSED_BYTES_MAX)
+                .map_err(RecordFault::Body)?;
+            self.set_body(body);
+        }
+        Ok(())
     }
 
     /// The value of a property, where it has one that is UTF-8.

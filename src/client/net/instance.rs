@@ -29,6 +29,9 @@ const INBOX_POSTS: usize = 65_536;
 /// Time between two questions to an address server, as in Java.
 const ADDRESS_SERVER_INTERVAL: Duration = Duration::from_secs(120);
 
+/// Longest time that the end of the last handle leaves to what is on its way.
+const STOP_WAIT_MS: u64 = 3_000;
+
 /// Longest time that the end of an instance waits for its thread.
 const THREAD_END_MAX: Duration = Duration::from_secs(5);
 
@@ -229,7 +232,7 @@ impl Drop for Instance {
     fn drop(&mut self) {
         let shutdown = Command::Shutdown {
             ticket: Ticket(0),
-            wait_ms: 0,
+            wait_ms: STOP_WAIT_MS,
         };
         let shutdown = Post::Command(shutdown, Waiter::NOBODY);
         let thread = self

@@ -297,6 +297,11 @@ impl Consumer {
         std::mem::take(&mut self.effects)
     }
 
+    /// Whether something is to be done, or due at `now`.
+    pub fn has_work(&self, now: u64) -> bool {
+        !self.effects.is_empty() || self.next_wake().is_some_and(|at| at <= now)
+    }
+
     /// When [`Consumer::tick`] has something to do, ms.
     pub fn next_wake(&self) -> Option<u64> {
         self.timers.first().map(|&(at, _)| at)

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use super::{
     Ask, Consumer, Effect, Kind, Life, MessageQueue, Phase, ReceivedMessage, Request, Response,
-    Timer, about, answered, at_queue, master, number, successful,
+    Timer, about, answered, at_queue, is_retry, master, number, successful,
 };
 use crate::client::core::io::{Answer, ConsumerCall, Filter, OffsetOf, SeekTo, Ticket};
 use crate::client::error::{Error, ErrorKind};
@@ -92,7 +92,9 @@ impl Consumer {
                 self.done(ticket, result);
             }
             ConsumerCall::Assignment => {
-                let queues = self.assignment();
+                // The retry topic is no one's business outside.
+                let mut queues = self.assignment();
+                queues.retain(|queue| !is_retry(&queue.topic));
                 self.done(ticket, Ok(Answer::Queues(queues.into())));
             }
             ConsumerCall::FetchQueues { topic, .. } => {
@@ -370,7 +372,8 @@ impl Consumer {
             self.done(ticket, Ok(Answer::Offset(known)));
         } else {
             let request = about(request::QUERY_CONSUMER_OFFSET, &queue)
-                .with("consumerGroup", &self.rules.group);
+                .with("consumerGroup", &self.rules.group)
+                .with("setZeroIfNotFound", false);
             self.look_up(ticket, queue, What::Committed, request);
         }
     }

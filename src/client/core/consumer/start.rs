@@ -140,8 +140,7 @@ impl Consumer {
         };
         let answer = successful(answer, queue);
         if let AskQueue::Mark { offset } = what {
-            // A group or topic that the broker does not know cannot be stored for: what is
-            // begun at stays the same all the same.
+            // What is not stored is not begun at: a crash would skip what comes until then.
             match answer {
                 Ok(_) => self.activate(now, queue, offset, true),
                 Err(error) => self.start_again(now, queue, error),

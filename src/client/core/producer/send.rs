@@ -17,7 +17,7 @@ use crate::client::core::routes::Routes;
 use crate::client::core::{Core, OneWay, Purpose, done, too_much_out};
 use crate::client::error::{Error, ErrorKind, Place, Result, is_retryable_code};
 use crate::client::message::{MessageQueue, SendResult, SendStatus};
-use crate::wire::codes::request;
+use crate::wire::codes::{request, response};
 use crate::wire::send_request::SendRequest;
 
 impl Core {
@@ -282,6 +282,12 @@ impl Core {
         out: &mut Vec<Output>,
     ) {
         self.note_try(now, id, true, false);
+        if matches!(code, response::TOPIC_NOT_EXIST | response::NO_PERMISSION) {
+            // The topic may have been moved, or the broker closed to senders.
+            if let Some(topic) = self.topic_of(id) {
+                self.doubt_route(now, topic, out);
+            }
+        }
         let error = Error::new(ErrorKind::Answered { code, remark });
         if is_retryable_code(code) && self.may_retry(now, id, false) {
             self.again(now, id, error, out);
@@ -349,6 +355,14 @@ impl Core {
         wanted && elsewhere && !late && send.tries <= retries(send, &settings)
     }
 
+    /// The number of the topic of a send.
+    fn topic_of(&mut self, id: SendId) -> Option<u32> {
+        let send = self.producers.get(id)?;
+        let (place, topic) = (send.producer, send.topic);
+        let producer = self.producers.producer(place);
+        Some(producer.topics[topic as usize].topic)
+    }
+
     /// What a try says about its broker.
     fn note_try(&mut self, now: Now, id: SendId, failed: bool, reachable: bool) {
         let Some(send) = self.producers.get(id) else {
@@ -373,6 +387,12 @@ impl Core {
         let Some(send) = self.producers.get(id) else {
             return;
         };
+        let address = match (&result, &send.broker_name) {
+            (Err(error), Some(broker)) if error.place().address.is_none() => {
+                self.routes.address(broker, 0).cloned()
+            }
+            _ => None,
+        };
         // Stored somewhere is stored.
         let result = match (result, send.stored.take()) {
             (Err(_), Some(stored)) => Ok(Answer::Sent(stored)),
@@ -384,6 +404,7 @@ impl Core {
                 topic: Some(send.what.topic.clone()),
                 broker_name: send.broker_name.clone(),
                 queue_id: tried.then_some(send.queue_id),
+                address,
                 ..Place::default()
             };
             let elapsed = now.at.saturating_sub(send.began);

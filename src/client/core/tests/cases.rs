@@ -303,6 +303,24 @@ fn a_broker_that_is_gone_from_the_route_is_dropped() {
 }
 
 #[test]
+fn a_broker_without_the_topic_makes_the_route_be_asked_for_again() {
+    let mut world = world(2);
+    sent(&mut world, message());
+    world.pass(2_000);
+    world.server("a:1").mood = Mood::Answers(17);
+    world.routes.get_mut("t").unwrap().brokers.remove(0);
+    for _ in 0..8 {
+        sent(&mut world, message());
+    }
+    world.pass(10);
+    let tried = asked(&world, "a:1", request::SEND_MESSAGE_V2);
+    for _ in 0..16 {
+        sent(&mut world, message());
+    }
+    assert_eq!(asked(&world, "a:1", request::SEND_MESSAGE_V2), tried);
+}
+
+#[test]
 fn a_route_that_lies_is_an_error_that_names_the_lie() {
     let lie = |address: &str, name: &str, queues: i64| {
         serde_json::json!({
