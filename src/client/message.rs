@@ -17,7 +17,7 @@ pub const SHARDING_KEY: &str = "__SHARDINGKEY";
 
 /// Names that are the client's or the broker's own, which [`Message::property`] does not
 /// set (`MessageConst.STRING_HASH_SET`, the part of it that changes what happens).
-const RESERVED: [&str; 17] = [
+pub const RESERVED: [&str; 17] = [
     name::KEYS,
     name::TAGS,
     name::WAIT,

@@ -3,7 +3,10 @@
 use super::{Context, Target};
 use crate::cli::show::{Cell, Document, Failure, Outcome, Table, local_time, parse_time};
 use clap::Args;
-use ringmq::client::admin::{Broker, QueueReset};
+use ringmq::client::admin::{Admin, AdminError, Broker, QueueReset};
+use ringmq::wire::body::json::MessageQueue;
+use ringmq::wire::codes::response;
+use std::collections::BTreeMap;
 
 /// `resetOffsetByTime`.
 #[derive(Debug, Args)]
@@ -289,11 +292,39 @@ pub struct GetConsumerStatus {
 }
 
 impl GetConsumerStatus {
+    /// Asks the members themselves, where a broker does not do it.
+    fn ask_members(
+        &self,
+        admin: &mut Admin,
+        address: &str,
+    ) -> Result<BTreeMap<String, BTreeMap<MessageQueue, i64>>, AdminError> {
+        let members = admin.consumer_connection(address, &self.group)?;
+        let mut found = BTreeMap::new();
+        for member in members.connection_set {
+            let id = member.client_id;
+            if self.client.as_ref().is_some_and(|wanted| *wanted != id) {
+                continue;
+            }
+            let status = admin.consumer_status(address, &self.group, &id, false)?;
+            let queues = status.mq_table.into_iter();
+            let offsets = queues
+                .filter(|(queue, _)| queue.topic == self.topic)
+                .filter_map(|(queue, at)| Some((queue, at["commitOffset"].as_i64()?)));
+            found.insert(id, offsets.collect());
+        }
+        Ok(found)
+    }
+
     pub(super) fn run(&self, context: &mut Context) -> Outcome {
         let brokers = context.brokers_of_topic(&self.topic, &Target::default())?;
         let (found, faults) = context.each(&brokers, |admin, broker| {
             let client = self.client.as_deref();
-            admin.member_offsets(&broker.address, &self.group, &self.topic, client)
+            match admin.member_offsets(&broker.address, &self.group, &self.topic, client) {
+                Err(error) if error.code() == Some(response::REQUEST_CODE_NOT_SUPPORTED) => {
+                    self.ask_members(admin, &broker.address)
+                }
+                other => other,
+            }
         })?;
         let columns = [
             ("clientId", "CLIENT"),
@@ -301,7 +332,7 @@ impl GetConsumerStatus {
             ("queueId", "QUEUE"),
             ("offset", "OFFSET"),
         ];
-        let mut rows = std::collections::BTreeMap::new();
+        let mut rows = BTreeMap::new();
         for (_, members) in found {
             for (client, queues) in members {
                 for (queue, offset) in queues {

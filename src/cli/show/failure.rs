@@ -76,7 +76,7 @@ impl fmt::Display for Failure {
 
 impl From<AdminError> for Failure {
     fn from(error: AdminError) -> Failure {
-        let code = match &error.fault {
+        let code = match &*error.fault {
             _ if error.is_not_found() => exit::NOT_FOUND,
             AdminFault::Address(_) | AdminFault::NoNameserver => exit::USAGE,
             _ if error.code().is_some() => exit::REFUSED,
@@ -94,7 +94,7 @@ impl From<AdminError> for Failure {
 fn next_step(error: &AdminError) -> Option<&'static str> {
     const UNREACHABLE: &str = "is it running, and reachable from here? -n (or NAMESRV_ADDR) names \
                                the nameservers, -b a broker";
-    Some(match &error.fault {
+    Some(match &*error.fault {
         AdminFault::NoNameserver => "give one with -n HOST:PORT or in NAMESRV_ADDR",
         AdminFault::Nameservers(_) | AdminFault::Address(_) => UNREACHABLE,
         AdminFault::Remote(RemoteError { fault, .. }) => match fault {

@@ -1,6 +1,7 @@
 //! Messages are read from lines: of text, or of JSON.
 
 use clap::ValueEnum;
+use ringmq::client::message::{RESERVED, SHARDING_KEY};
 use ringmq::wire::body::json;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -35,24 +36,6 @@ pub struct Line {
     /// Messages with the same go to the same queue.
     pub sharding_key: Option<String>,
 }
-
-/// Properties that clients and brokers set themselves: they are not taken over from JSON.
-const NOT_TAKEN: [&str; 14] = [
-    "KEYS",
-    "TAGS",
-    "WAIT",
-    "DELAY",
-    "UNIQ_KEY",
-    "MSG_REGION",
-    "TRACE_ON",
-    "CLUSTER",
-    "RETRY_TOPIC",
-    "REAL_TOPIC",
-    "REAL_QID",
-    "ORIGIN_MESSAGE_ID",
-    "MAX_OFFSET",
-    "MIN_OFFSET",
-];
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -213,16 +196,17 @@ fn json_line(bytes: &[u8]) -> Result<Line, String> {
         (Some(_), Some(_)) => return Err("both body and bodyBase64".to_owned()),
         (None, None) => return Err("neither body nor bodyBase64".to_owned()),
     };
-    let properties = read.properties.unwrap_or_default().into_iter();
+    let mut properties = read.properties.unwrap_or_default();
+    let sharding_key = properties.remove(SHARDING_KEY);
+    // What clients and brokers set themselves is not taken over.
+    properties.retain(|name, value| !RESERVED.contains(&name.as_str()) && !value.trim().is_empty());
     Ok(Line {
         body,
         keys: read.keys,
         tags: read.tags,
-        properties: properties
-            .filter(|(name, _)| !NOT_TAKEN.contains(&name.as_str()))
-            .collect(),
+        properties: properties.into_iter().collect(),
         delay_level: read.delay_level,
-        sharding_key: read.sharding_key,
+        sharding_key: read.sharding_key.or(sharding_key),
     })
 }
 

@@ -9,7 +9,7 @@ use std::fmt;
 #[derive(Debug)]
 pub struct AdminError {
     /// What went wrong.
-    pub fault: AdminFault,
+    pub fault: Box<AdminFault>,
     /// Name of the broker, where it is known.
     pub broker: Option<String>,
     /// The topic that was asked about.
@@ -96,7 +96,7 @@ impl AdminError {
 
     /// The code of the answer, where there is one.
     pub fn code(&self) -> Option<i32> {
-        match &self.fault {
+        match &*self.fault {
             AdminFault::Remote(RemoteError {
                 fault: RemoteFault::Refused { code, .. },
                 ..
@@ -107,7 +107,7 @@ impl AdminError {
 
     /// Whether what was asked about is not there.
     pub fn is_not_found(&self) -> bool {
-        matches!(self.fault, AdminFault::NotFound { .. })
+        matches!(*self.fault, AdminFault::NotFound { .. })
             || matches!(
                 self.code(),
                 Some(
@@ -121,7 +121,7 @@ impl AdminError {
 
     /// Whether the same may succeed when it is tried again, elsewhere or later.
     pub fn is_retryable(&self) -> bool {
-        match &self.fault {
+        match &*self.fault {
             AdminFault::Nameservers(_) => true,
             AdminFault::Remote(error) => match &error.fault {
                 RemoteFault::Refused { code, .. } => matches!(
@@ -141,7 +141,7 @@ impl AdminError {
 impl From<AdminFault> for AdminError {
     fn from(fault: AdminFault) -> AdminError {
         AdminError {
-            fault,
+            fault: Box::new(fault),
             broker: None,
             topic: None,
             group: None,

@@ -127,7 +127,10 @@ fn routes_that_cannot_be_are_refused() {
     ] {
         let mut admin = admin(&server(vec![body(route)]));
         let error = admin.route("T").expect_err(what);
-        assert!(matches!(error.fault, AdminFault::Unsound { .. }), "{error}");
+        assert!(
+            matches!(*error.fault, AdminFault::Unsound { .. }),
+            "{error}"
+        );
         let text = error.to_string();
         assert!(
             text.contains(what) && text.contains(r#"topic "T""#),
@@ -160,11 +163,11 @@ fn errors_say_who_refused_what_and_why() {
     );
     let error = admin.topic_stats(&address, "T").expect_err("garbage");
     assert!(
-        matches!(error.fault, AdminFault::Body { request: 202, .. }),
+        matches!(*error.fault, AdminFault::Body { request: 202, .. }),
         "{error}"
     );
     let error = admin.topic_list().expect_err("no nameserver");
-    assert!(matches!(error.fault, AdminFault::NoNameserver));
+    assert!(matches!(*error.fault, AdminFault::NoNameserver));
 }
 
 #[test]
