@@ -4,7 +4,6 @@ pub mod compare;
 pub mod load;
 pub mod measure;
 pub mod options;
-pub mod remote;
 pub mod report;
 pub mod result;
 pub mod target;

@@ -1,6 +1,6 @@
 //! What is measured: a broker, or the brokers that a nameserver knows, and the topics there.
 
-use super::remote::{Remote, resolve};
+use ringmq::client::remote::{Remote, resolve};
 use ringmq::wire::body::json;
 use ringmq::wire::body::route::{ClusterInfo, TopicRouteData};
 use ringmq::wire::codes::{request, response};
@@ -158,7 +158,8 @@ pub fn prepare(target: &Target, wanted: &Wanted<'_>, timeout: Duration) -> Resul
 fn first_of(names: &str, timeout: Duration) -> Result<Remote, String> {
     let mut failed = String::new();
     for name in names.split(';').filter(|name| !name.trim().is_empty()) {
-        match resolve(name.trim()).and_then(|address| Remote::connect(address, timeout)) {
+        let connected = resolve(name.trim()).map_err(String::from);
+        match connected.and_then(|address| Ok(Remote::connect(address, timeout)?)) {
             Ok(remote) => return Ok(remote),
             Err(error) if failed.is_empty() => failed = error,
             Err(error) => failed = format!("{failed}; {error}"),
@@ -239,7 +240,8 @@ fn make_topics(remote: &mut Remote, topics: &[String], wanted: &Wanted<'_>) -> R
                 .with("order", false),
         );
     }
-    remote.expect_all(missing).map(|_| ())
+    remote.expect_all(missing)?;
+    Ok(())
 }
 
 /// Queues that can be both written and read, of a topic's settings as JSON.

@@ -34,6 +34,7 @@
 //! | [`server`] | starts and stops what the command line asks for |
 //! | [`broker`] | what a request means, one file per family |
 //! | [`nameserver`] | topic routes, as brokers tell them |
+//! | [`client`] | producers and consumers for applications, and what tools ask of a cluster |
 //! | [`shard`] | the loop: executors, connections, lanes |
 //! | [`store`] | one shard's files |
 //! | [`probe`] | what the machine must have, and what its disks do |
@@ -42,6 +43,7 @@
 //! | [`wire`] | bytes to values and back, pure |
 
 pub mod broker;
+pub mod client;
 pub mod config;
 pub mod large_alloc;
 mod local_event;

@@ -7,7 +7,6 @@ mod bench;
 mod cli;
 mod uring_hook;
 
-use clap::Parser;
 use cli::{Cli, Job, LogFormat, Run, StoreCommand};
 use ringmq::config::{self, Loaded, Role};
 use ringmq::{probe, server};
@@ -23,7 +22,7 @@ const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::read() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() && error.kind() != HELP_ALONE => {
             let text = error.render().to_string();
@@ -38,6 +37,12 @@ fn main() -> ExitCode {
         Job::Run(role, run) => serve(role, &run),
         Job::Store(command) => work_on_store(&command),
         Job::Tune(command) => finish(command.run().map(|()| true)),
+        Job::Admin(args) => args.run(),
+        Job::Status(args) => args.run(),
+        Job::Produce(args) => args.run(),
+        Job::Consume(args) => args.run(),
+        Job::Completions(args) => args.run(),
+        Job::Man(args) => args.run(),
         Job::Bench(command) => {
             log_to_stderr("warn", LogFormat::Text);
             finish(command.run())

@@ -12,6 +12,7 @@ const LAYERS: &[&[&str]] = &[
     &["server"],
     &["broker"],
     &["nameserver"],
+    &["client"],
     &["shard"],
     &["store"],
     &["probe", "local_event", "large_alloc"],
@@ -24,6 +25,7 @@ const LINES_MAX: usize = 700;
 
 /// Where the runtime's types may appear, so that it can be replaced there.
 const RUNTIME_PLACES: &[&[&str]] = &[
+    &["client", "net"],
     &["shard"],
     &["store", "edge"],
     &["store", "tests"],

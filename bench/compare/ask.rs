@@ -1,6 +1,6 @@
 //! Single questions to the brokers and nameservers of a comparison.
 
-use crate::bench::remote::Remote;
+use ringmq::client::remote::Remote;
 use ringmq::wire::codes::{request, response};
 use ringmq::wire::command::Request;
 use std::net::{Ipv4Addr, TcpStream};
@@ -21,7 +21,7 @@ pub fn accepts(port: u16) -> bool {
 pub fn knows_route(nameserver_port: u16, topic: &str) -> bool {
     let question = Request::new(request::GET_ROUTEINFO_BY_TOPIC).with("topic", topic);
     remote(nameserver_port, PATIENCE)
-        .and_then(|mut remote| remote.call(question))
+        .and_then(|mut remote| Ok(remote.call(question)?))
         .is_ok_and(|answer| answer.code == response::SUCCESS)
 }
 
@@ -39,9 +39,13 @@ pub fn create_topic(broker_port: u16, topic: &str, queues: u32) -> Result<(), St
         .with("topicFilterType", "SINGLE_TAG")
         .with("topicSysFlag", 0)
         .with("order", false);
-    remote(broker_port, TOPIC)?.expect(question).map(|_| ())
+    remote(broker_port, TOPIC)?.expect(question)?;
+    Ok(())
 }
 
 fn remote(port: u16, timeout: Duration) -> Result<Remote, String> {
-    Remote::connect((Ipv4Addr::LOCALHOST, port).into(), timeout)
+    Ok(Remote::connect(
+        (Ipv4Addr::LOCALHOST, port).into(),
+        timeout,
+    )?)
 }

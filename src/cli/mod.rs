@@ -1,10 +1,15 @@
 //! The command line.
 
+pub mod admin;
+mod manual;
+pub mod show;
+mod status;
 mod store;
+mod stream;
 mod tune;
 
 use crate::bench::BenchCommand;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use ringmq::config::{Role, Sources};
 use std::path::PathBuf;
 use tracing_subscriber::EnvFilter;
@@ -74,6 +79,18 @@ pub enum Command {
     /// Loads a broker, RingMQ or Apache RocketMQ, and measures it.
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Asks brokers and nameservers, RingMQ's or Apache RocketMQ's, under mqadmin's names.
+    Admin(admin::AdminArgs),
+    /// Shows brokers, shards, topics, groups and how far they are behind.
+    Status(status::StatusArgs),
+    /// Sends the lines of standard input or of a file as messages.
+    Produce(stream::ProduceArgs),
+    /// Writes the messages of a topic.
+    Consume(stream::ConsumeArgs),
+    /// Writes the completions of a shell, to be read by it.
+    Completions(manual::CompletionsArgs),
+    /// Writes the manual page, or all of them into a folder.
+    Man(manual::ManArgs),
 }
 
 /// What is asked for: something that runs until it is stopped, or work that ends.
@@ -86,6 +103,18 @@ pub enum Job {
     Tune(TuneCommand),
     /// A measurement of a broker.
     Bench(BenchCommand),
+    /// A question to brokers and nameservers.
+    Admin(admin::AdminArgs),
+    /// A cluster on one screen.
+    Status(status::StatusArgs),
+    /// Messages to send.
+    Produce(stream::ProduceArgs),
+    /// Messages to read.
+    Consume(stream::ConsumeArgs),
+    /// Completions of a shell.
+    Completions(manual::CompletionsArgs),
+    /// Manual pages.
+    Man(manual::ManArgs),
 }
 
 /// Options of everything that runs.
@@ -140,6 +169,21 @@ fn log_level(text: &str) -> Result<String, String> {
     }
 }
 
+/// The definition of the command line.
+pub fn command() -> clap::Command {
+    Cli::command().mut_subcommand("admin", admin::with_aliases)
+}
+
+impl Cli {
+    /// Reads the process's own command line.
+    ///
+    /// # Errors
+    /// What clap says of it; help and version are errors, too.
+    pub fn read() -> Result<Cli, clap::Error> {
+        Cli::from_arg_matches(&command().try_get_matches()?)
+    }
+}
+
 impl Command {
     /// What is asked for.
     pub fn into_job(self) -> Job {
@@ -150,6 +194,12 @@ impl Command {
             Command::Store(command) => Job::Store(command),
             Command::Tune(command) => Job::Tune(command),
             Command::Bench(command) => Job::Bench(command),
+            Command::Admin(args) => Job::Admin(args),
+            Command::Status(args) => Job::Status(args),
+            Command::Produce(args) => Job::Produce(args),
+            Command::Consume(args) => Job::Consume(args),
+            Command::Completions(args) => Job::Completions(args),
+            Command::Man(args) => Job::Man(args),
         }
     }
 }
@@ -170,7 +220,6 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     fn parse(line: &str) -> Result<(Role, Run), clap::Error> {
         let job = Cli::try_parse_from(line.split(' '))?.command.into_job();
@@ -182,7 +231,7 @@ mod tests {
 
     #[test]
     fn the_definition_is_sound() {
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]

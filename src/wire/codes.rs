@@ -55,17 +55,23 @@ pub mod request {
     pub const RESET_CONSUMER_CLIENT_OFFSET: i32 = 220;
     pub const GET_CONSUMER_STATUS_FROM_CLIENT: i32 = 221;
     pub const INVOKE_BROKER_TO_RESET_OFFSET: i32 = 222;
+    pub const INVOKE_BROKER_TO_GET_CONSUMER_STATUS: i32 = 223;
     pub const GET_TOPICS_BY_CLUSTER: i32 = 224;
     pub const UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: i32 = 225;
     pub const QUERY_TOPIC_CONSUME_BY_WHO: i32 = 300;
     pub const GET_SYSTEM_TOPIC_LIST_FROM_NS: i32 = 304;
     pub const GET_SYSTEM_TOPIC_LIST_FROM_BROKER: i32 = 305;
+    pub const CLEAN_EXPIRED_CONSUMEQUEUE: i32 = 306;
     pub const GET_CONSUMER_RUNNING_INFO: i32 = 307;
     pub const CONSUME_MESSAGE_DIRECTLY: i32 = 309;
     pub const SEND_MESSAGE_V2: i32 = 310;
     pub const GET_UNIT_TOPIC_LIST: i32 = 311;
     pub const GET_HAS_UNIT_SUB_TOPIC_LIST: i32 = 312;
     pub const GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: i32 = 313;
+    pub const CLONE_GROUP_OFFSET: i32 = 314;
+    pub const VIEW_BROKER_STATS_DATA: i32 = 315;
+    pub const CLEAN_UNUSED_TOPIC: i32 = 316;
+    pub const GET_BROKER_CONSUME_STATS: i32 = 317;
     pub const UPDATE_NAMESRV_CONFIG: i32 = 318;
     pub const GET_NAMESRV_CONFIG: i32 = 319;
     pub const SEND_BATCH_MESSAGE: i32 = 320;
@@ -73,13 +79,16 @@ pub mod request {
     pub const QUERY_DATA_VERSION: i32 = 322;
     pub const ADD_WRITE_PERM_OF_BROKER: i32 = 327;
     pub const GET_ALL_PRODUCER_INFO: i32 = 328;
+    pub const DELETE_EXPIRED_COMMITLOG: i32 = 329;
     pub const QUERY_TOPICS_BY_CONSUMER: i32 = 343;
     pub const QUERY_SUBSCRIPTION_BY_CONSUMER: i32 = 345;
     pub const GET_TOPIC_CONFIG: i32 = 351;
     pub const GET_SUBSCRIPTIONGROUP_CONFIG: i32 = 352;
     pub const LITE_PULL_MESSAGE: i32 = 361;
+    pub const SET_MESSAGE_REQUEST_MODE: i32 = 401;
     pub const GET_BROKER_MEMBER_GROUP: i32 = 901;
     pub const BROKER_HEARTBEAT: i32 = 904;
+    pub const GET_BROKER_HA_STATUS: i32 = 907;
 }
 
 /// Codes of responses.
@@ -91,6 +100,7 @@ pub mod response {
     pub const SYSTEM_BUSY: i32 = 2;
     pub const REQUEST_CODE_NOT_SUPPORTED: i32 = 3;
     pub const FLUSH_DISK_TIMEOUT: i32 = 10;
+    pub const SLAVE_NOT_AVAILABLE: i32 = 11;
     pub const FLUSH_SLAVE_TIMEOUT: i32 = 12;
     pub const MESSAGE_ILLEGAL: i32 = 13;
     pub const SERVICE_NOT_AVAILABLE: i32 = 14;

@@ -17,6 +17,7 @@ pub mod names;
 pub mod properties;
 pub mod pull_header;
 pub mod send_header;
+pub mod send_request;
 
 mod header_binary;
 mod header_json;

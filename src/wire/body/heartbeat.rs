@@ -189,7 +189,7 @@ impl SubscriptionData {
 }
 
 /// The body of a heartbeat (`HeartbeatData`).
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HeartbeatData {
     /// Name of the client process, unique in each of its groups.
@@ -210,7 +210,7 @@ pub struct HeartbeatData {
 }
 
 /// One producer of a client (`ProducerData`).
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProducerData {
     /// Producer group.
@@ -219,7 +219,7 @@ pub struct ProducerData {
 }
 
 /// One consumer of a client (`ConsumerData`).
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConsumerData {
     /// Consumer group.

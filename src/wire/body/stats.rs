@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::heartbeat::SubscriptionData;
 use super::json::{MessageQueue, write_queue_map, write_value};
@@ -19,8 +19,8 @@ pub fn to_body(value: &impl Serialize) -> Vec<u8> {
 }
 
 /// Bounds of one queue (`TopicOffset`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct TopicOffset {
     /// Store time of the newest message in ms since 1970, 0 where there is none.
     pub last_update_timestamp: i64,
@@ -31,7 +31,8 @@ pub struct TopicOffset {
 }
 
 /// The answer to GET_TOPIC_STATS_INFO (`TopicStatsTable`).
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct TopicStatsTable {
     /// Bounds by queue.
     pub offset_table: BTreeMap<MessageQueue, TopicOffset>,
@@ -52,8 +53,8 @@ impl TopicStatsTable {
 }
 
 /// How far a group is in one queue (`OffsetWrapper`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct OffsetWrapper {
     /// One above the highest readable offset.
     pub broker_offset: i64,
@@ -66,7 +67,8 @@ pub struct OffsetWrapper {
 }
 
 /// The answer to GET_CONSUME_STATS (`ConsumeStats`).
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct ConsumeStats {
     /// Messages handed out per second.
     pub consume_tps: f64,

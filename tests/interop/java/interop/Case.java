@@ -41,7 +41,7 @@ final class Case {
     private final Deque<Runnable> closers = new ArrayDeque<>();
 
     Case(String name) {
-        this.name = name.replace('/', '-');
+        this.name = name.replaceAll("[^A-Za-z0-9_-]", "-");
     }
 
     synchronized void onClose(Runnable closer) {

@@ -113,7 +113,7 @@ public final class Mqadmin {
      * Runs a command as the tool's main method does, with a fresh instance of it; returns everything it printed, runs of blanks
      * made one.
      */
-    private static String mqadminRaw(String... args) {
+    static String mqadminRaw(String... args) {
         ByteArrayOutputStream printed = new ByteArrayOutputStream();
         OUT.captured.set(printed);
         try {

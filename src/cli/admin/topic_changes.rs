@@ -1,0 +1,356 @@
+//! Topics are made, changed and deleted.
+
+use super::options::parse_permission;
+use super::{Context, Target};
+use crate::cli::show::{Cell, Document, Failure, Outcome, Table, permissions};
+use clap::{Args, ValueEnum};
+use ringmq::client::admin::{Broker, ORDER_TOPIC_CONFIG};
+use ringmq::wire::body::topic::TopicConfig;
+use ringmq::wire::names;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// `updateTopic`.
+#[derive(Debug, Args)]
+pub struct UpdateTopic {
+    #[command(flatten)]
+    target: Target,
+
+    /// The topic.
+    #[arg(short = 't', long)]
+    topic: String,
+
+    /// Queues that consumers read.
+    #[arg(short = 'r', long, default_value_t = 8, value_name = "N",
+          value_parser = clap::value_parser!(i32).range(0..=65_536))]
+    read_queue_nums: i32,
+
+    /// Queues that producers write.
+    #[arg(short = 'w', long, default_value_t = 8, value_name = "N",
+          value_parser = clap::value_parser!(i32).range(0..=65_536))]
+    write_queue_nums: i32,
+
+    /// Who may use it: 6 or rw, 4 or r, 2 or w.
+    #[arg(short = 'p', long, default_value = "6", value_parser = parse_permission)]
+    perm: i32,
+
+    /// Whether it is for ordered messages; nameservers then keep its queues.
+    #[arg(short = 'o', long, default_value_t = false, action = clap::ArgAction::Set,
+          value_name = "true|false")]
+    order: bool,
+
+    /// Whether it is a unit topic.
+    #[arg(short = 'u', long, default_value_t = false, action = clap::ArgAction::Set,
+          value_name = "true|false")]
+    unit: bool,
+
+    /// Whether it has unit subscriptions.
+    #[arg(short = 's', long, default_value_t = false, action = clap::ArgAction::Set,
+          value_name = "true|false")]
+    has_unit_sub: bool,
+
+    /// Attributes: +name=value sets one, -name takes one away; commas between.
+    #[arg(short = 'a', long, allow_hyphen_values = true, value_name = "CHANGES")]
+    attributes: Option<String>,
+}
+
+impl UpdateTopic {
+    pub(super) fn run(&self, context: &mut Context) -> Outcome {
+        check_topic(&self.topic)?;
+        let brokers = context.masters(&self.target)?;
+        let config = TopicConfig {
+            attributes: attribute_changes(self.attributes.as_deref().unwrap_or_default())?,
+            order: self.order,
+            perm: self.perm,
+            read_queue_nums: self.read_queue_nums,
+            topic_name: self.topic.clone(),
+            topic_sys_flag: i32::from(self.unit) | i32::from(self.has_unit_sub) << 1,
+            write_queue_nums: self.write_queue_nums,
+            ..TopicConfig::default()
+        };
+        let (done, mut faults) = context.each(&brokers, |admin, broker| {
+            admin.update_topic(&broker.address, &config)
+        })?;
+        let mut document = Document::new().field("topic", "Topic", Cell::text(&self.topic));
+        if self.order {
+            let queues = done
+                .iter()
+                .map(|(broker, ())| format!("{}:{}", broker.name, self.write_queue_nums));
+            let order = queues.collect::<Vec<_>>().join(";");
+            match context
+                .admin
+                .put_kv(ORDER_TOPIC_CONFIG, &self.topic, &order)
+            {
+                Ok(()) => document = document.field("orderTopicConf", "Order", Cell::text(order)),
+                Err(error) => faults.push(error.to_string()),
+            }
+        }
+        Ok(document.table(written(&done, &config)).faults(faults))
+    }
+}
+
+fn check_topic(topic: &str) -> Result<(), Failure> {
+    names::check_topic(topic).map_err(|error| Failure::usage(format!("topic {topic:?}: {error}")))
+}
+
+/// What stands on each broker now.
+fn written(done: &[(Broker, ())], config: &TopicConfig) -> Table {
+    let columns = [
+        ("brokerName", "BROKER"),
+        ("address", "ADDRESS"),
+        ("readQueueNums", "READ QUEUES"),
+        ("writeQueueNums", "WRITE QUEUES"),
+        ("perm", "PERM"),
+    ];
+    let mut table = Table::new("brokers", &columns, "no broker");
+    for (broker, ()) in done {
+        table.row([
+            Cell::text(&broker.name),
+            Cell::text(&broker.address),
+            Cell::Count(config.read_queue_nums.into()),
+            Cell::Count(config.write_queue_nums.into()),
+            permissions(config.perm),
+        ]);
+    }
+    table
+}
+
+/// `+a=b,-c` as the changes that go to a broker, with their signs.
+pub(super) fn attribute_changes(text: &str) -> Result<BTreeMap<String, String>, Failure> {
+    let mut changes = BTreeMap::new();
+    for change in text
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+    {
+        let bad = |why| Failure::usage(format!("attribute {change:?}: {why}"));
+        let (name, value) = match (change.strip_prefix('+'), change.split_once('=')) {
+            (Some(_), Some((name, value))) => (name, value),
+            (Some(_), None) => return Err(bad("a value is missing, +name=value")),
+            (None, None) if change.starts_with('-') => (change, ""),
+            _ => return Err(bad("it is +name=value or -name")),
+        };
+        if name.len() < 2 {
+            return Err(bad("the name is missing"));
+        }
+        if changes.insert(name.to_owned(), value.to_owned()).is_some() {
+            return Err(bad("it is there twice"));
+        }
+    }
+    Ok(changes)
+}
+
+/// `updateTopicList`.
+#[derive(Debug, Args)]
+pub struct UpdateTopicList {
+    #[command(flatten)]
+    target: Target,
+
+    /// A JSON array of topics as RocketMQ writes them (TopicConfig).
+    #[arg(short = 'f', long, value_name = "FILE")]
+    filename: PathBuf,
+}
+
+impl UpdateTopicList {
+    pub(super) fn run(&self, context: &mut Context) -> Outcome {
+        let topics: Vec<TopicConfig> = super::context::read_json(&self.filename)?;
+        for topic in &topics {
+            check_topic(&topic.topic_name)?;
+        }
+        let brokers = context.masters(&self.target)?;
+        let (done, faults) = context.each(&brokers, |admin, broker| {
+            admin.update_topics(&broker.address, &topics)
+        })?;
+        let columns = [("brokerName", "BROKER"), ("topic", "TOPIC")];
+        let mut table = Table::new("topics", &columns, "the file has no topics");
+        for (broker, ()) in &done {
+            for topic in &topics {
+                table.row([Cell::text(&broker.name), Cell::text(&topic.topic_name)]);
+            }
+        }
+        Ok(Document::new().table(table).faults(faults))
+    }
+}
+
+/// `updateTopicPerm`.
+#[derive(Debug, Args)]
+pub struct UpdateTopicPerm {
+    #[command(flatten)]
+    target: Target,
+
+    /// The topic.
+    #[arg(short = 't', long)]
+    topic: String,
+
+    /// Who may use it: 6 or rw, 4 or r, 2 or w.
+    #[arg(short = 'p', long, value_parser = parse_permission)]
+    perm: i32,
+}
+
+impl UpdateTopicPerm {
+    pub(super) fn run(&self, context: &mut Context) -> Outcome {
+        let brokers = context.brokers_of_topic(&self.topic, &self.target)?;
+        let (done, faults) = context.each(&brokers, |admin, broker| {
+            let mut config = admin.topic_config(&broker.address, &self.topic)?;
+            let before = config.perm;
+            if before != self.perm {
+                config.perm = self.perm;
+                // They stay as they are where none is given.
+                config.attributes.clear();
+                admin.update_topic(&broker.address, &config)?;
+            }
+            Ok(before)
+        })?;
+        let columns = [
+            ("brokerName", "BROKER"),
+            ("permBefore", "BEFORE"),
+            ("perm", "NOW"),
+        ];
+        let mut table = Table::new("brokers", &columns, "no broker");
+        for (broker, before) in done {
+            table.row([
+                Cell::Text(broker.name),
+                permissions(before),
+                permissions(self.perm),
+            ]);
+        }
+        Ok(Document::new()
+            .field("topic", "Topic", Cell::text(&self.topic))
+            .table(table)
+            .faults(faults))
+    }
+}
+
+/// `deleteTopic`.
+#[derive(Debug, Args)]
+pub struct DeleteTopic {
+    #[command(flatten)]
+    target: Target,
+
+    /// The topic.
+    #[arg(short = 't', long)]
+    topic: String,
+}
+
+impl DeleteTopic {
+    pub(super) fn run(&self, context: &mut Context) -> Outcome {
+        let brokers = context.brokers_of_topic(&self.topic, &self.target)?;
+        let names: Vec<&str> = brokers.iter().map(|broker| broker.name.as_str()).collect();
+        context.confirm(&format!(
+            "This deletes topic {:?} and all its messages from {}.",
+            self.topic,
+            names.join(", ")
+        ))?;
+        let (done, mut faults) = context.each(&brokers, |admin, broker| {
+            admin.delete_topic(&broker.address, &self.topic)
+        })?;
+        // A nameserver forgets it for a whole cluster; for a single broker it finds out by itself.
+        if self.target.broker.is_none() && faults.is_empty() {
+            let mut clusters: Vec<&str> = brokers.iter().map(|one| one.cluster.as_str()).collect();
+            clusters.sort_unstable();
+            clusters.dedup();
+            for cluster in clusters {
+                if let Err(error) = context.admin.forget_topic(cluster, &self.topic) {
+                    faults.push(error.to_string());
+                }
+            }
+        }
+        let mut table = Table::new("brokers", &[("brokerName", "DELETED FROM")], "no broker");
+        for (broker, ()) in done {
+            table.row([Cell::Text(broker.name)]);
+        }
+        Ok(Document::new()
+            .field("topic", "Topic", Cell::text(&self.topic))
+            .table(table)
+            .faults(faults))
+    }
+}
+
+/// `updateOrderConf`.
+#[derive(Debug, Args)]
+pub struct UpdateOrderConf {
+    /// The topic.
+    #[arg(short = 't', long)]
+    topic: String,
+
+    /// What to do.
+    #[arg(short = 'm', long, value_enum)]
+    method: Method,
+
+    /// Queues by broker: broker-a:4;broker-b:4.
+    #[arg(short = 'v', long = "order-conf", value_name = "QUEUES")]
+    order_conf: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Method {
+    Get,
+    Put,
+    Delete,
+}
+
+impl UpdateOrderConf {
+    pub(super) fn run(&self, context: &mut Context) -> Outcome {
+        let conf = match (self.method, &self.order_conf) {
+            (Method::Get, _) => {
+                let conf = context.admin.get_kv(ORDER_TOPIC_CONFIG, &self.topic)?;
+                Some(conf.ok_or_else(|| {
+                    Failure::not_found(format!("topic {:?} has no order", self.topic))
+                })?)
+            }
+            (Method::Put, Some(conf)) if is_order(conf) => {
+                context
+                    .admin
+                    .put_kv(ORDER_TOPIC_CONFIG, &self.topic, conf)?;
+                Some(conf.clone())
+            }
+            (Method::Put, Some(_)) => {
+                return Err(Failure::usage(
+                    "-v is BROKER:QUEUES, with ; between several",
+                ));
+            }
+            (Method::Put, None) => return Err(Failure::usage("put needs -v BROKER:QUEUES")),
+            (Method::Delete, _) => {
+                context.confirm(&format!(
+                    "This deletes the order of topic {:?}.",
+                    self.topic
+                ))?;
+                context.admin.delete_kv(ORDER_TOPIC_CONFIG, &self.topic)?;
+                None
+            }
+        };
+        Ok(Document::new()
+            .field("topic", "Topic", Cell::text(&self.topic))
+            .field("orderTopicConf", "Order", Cell::of(conf, Cell::Text)))
+    }
+}
+
+fn is_order(conf: &str) -> bool {
+    conf.split(';').all(|part| {
+        part.rsplit_once(':')
+            .is_some_and(|(broker, queues)| !broker.is_empty() && queues.parse::<u32>().is_ok())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_changes() {
+        let changes = attribute_changes("+message.type=FIFO, -cleanup.policy").unwrap();
+        assert_eq!(changes["+message.type"], "FIFO");
+        assert_eq!(changes["-cleanup.policy"], "");
+        for bad in ["a=b", "+a", "-a=b", "+", "-", "+=b", "+a=b,+a=c"] {
+            assert!(attribute_changes(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_order_names_brokers_and_queues() {
+        assert!(is_order("a:4;b:8"));
+        for bad in ["", "a", "a:", ":4", "a:4;", "a:-1"] {
+            assert!(!is_order(bad), "{bad}");
+        }
+    }
+}

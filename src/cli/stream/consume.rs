@@ -1,0 +1,328 @@
+//! `ringmq consume`.
+
+use super::format::{Format, Kind, TEMPLATE_HELP};
+use super::tail::{From, Tail};
+use super::{Stop, failure};
+use crate::cli::admin::{Common, Context, refuse};
+use crate::cli::show::{Failure, exit, parse_time};
+use clap::Args;
+use ringmq::client::admin::StoredMessage;
+use ringmq::client::{
+    ClientSettings, ConsumeFromWhere, Filter, PullConsumer, PullConsumerSettings, Subscription,
+};
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+const EXAMPLES: &str = "\
+Examples:
+  ringmq consume Orders
+      Everything there is now, oldest first in each queue.
+  ringmq consume Orders --from last --follow
+      What comes from now on, until Ctrl-C.
+  ringmq consume Orders --from -1h --tag 'new || paid' --format json
+  ringmq consume Orders --group billing --follow
+      As a member of a group: queues are shared with the other members, and what is written here
+      counts as consumed.
+  ringmq consume Orders --format template --template '{queue}/{offset} {keys} {body}\\n'
+
+Exit codes: 0 done; 1 nobody could be asked; 2 the command line is wrong; 3 there is no such topic;
+4 refused by a broker.";
+
+/// How long a member of a group waits for messages before it takes the topic for read.
+const GROUP_IDLE: Duration = Duration::from_secs(3);
+/// How long a member may wait for its share of the queues.
+const GROUP_JOIN: Duration = Duration::from_secs(30);
+/// Between two looks at queues that had nothing.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Writes the messages of a topic.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ConsumeArgs {
+    /// The topic.
+    topic: String,
+
+    #[command(flatten)]
+    common: Common,
+
+    /// Where to begin: first, last, a time (now, -1h, 2026-11-30 06:10) or offset:N.
+    ///
+    /// With --group only where the group has not consumed anything yet.
+    #[arg(long, value_name = "WHERE", default_value = "first", value_parser = from,
+          allow_hyphen_values = true)]
+    from: From,
+
+    /// Consumes as a member of this group. Without, no offset is stored.
+    #[arg(short = 'g', long)]
+    group: Option<String>,
+
+    /// Only these tags, joined by ||.
+    #[arg(short = 't', long, default_value = "*", alias = "tags")]
+    tag: String,
+
+    /// Waits for more at the end.
+    #[arg(short = 'f', long)]
+    follow: bool,
+
+    /// Ends after so many messages.
+    #[arg(long, value_name = "N")]
+    max: Option<u64>,
+
+    /// Only one queue: BROKER:QUEUE.
+    #[arg(short = 'q', long, value_name = "BROKER:QUEUE", value_parser = super::produce::queue,
+          conflicts_with = "group")]
+    queue: Option<(String, i32)>,
+
+    /// How a message is written.
+    #[arg(long, value_enum, default_value_t)]
+    format: Kind,
+
+    /// With --format template: text with {body}, {offset}, {property:NAME}, ...
+    #[arg(long, value_name = "TEXT", long_help = TEMPLATE_HELP)]
+    template: Option<String>,
+}
+
+fn from(text: &str) -> Result<From, String> {
+    match text {
+        "first" | "earliest" => return Ok(From::First),
+        "last" | "latest" => return Ok(From::Last),
+        _ => {}
+    }
+    if let Some(offset) = text.strip_prefix("offset:") {
+        return match offset.parse() {
+            Ok(offset @ 0..) => Ok(From::Offset(offset)),
+            _ => Err("offset: and a number from 0".to_owned()),
+        };
+    }
+    // A number below any time of a message is an offset.
+    match parse_time(text)? {
+        offset if text.bytes().all(|b| b.is_ascii_digit()) && offset < 100_000_000_000 => {
+            Ok(From::Offset(offset))
+        }
+        -1 => Ok(From::Last),
+        time => Ok(From::Time(time)),
+    }
+}
+
+/// Where messages are written, and how many still may be.
+struct Sink {
+    format: Format,
+    terminal: bool,
+    left: Option<u64>,
+    buffer: Vec<u8>,
+    written: u64,
+}
+
+/// Why writing ends.
+enum End {
+    /// As many as were asked for.
+    Enough,
+    /// Nobody reads any more.
+    Closed,
+    /// It cannot be written.
+    Failed(io::Error),
+}
+
+impl Sink {
+    fn write(&mut self, messages: &[StoredMessage]) -> Result<(), End> {
+        for message in messages {
+            if self.left == Some(0) {
+                break;
+            }
+            self.format.write(&mut self.buffer, message, self.terminal);
+            self.left = self.left.map(|left| left - 1);
+            self.written += 1;
+            if self.buffer.len() >= 1 << 20 {
+                self.flush()?;
+            }
+        }
+        self.flush()?;
+        match self.left {
+            Some(0) => Err(End::Enough),
+            _ => Ok(()),
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), End> {
+        let mut out = io::stdout().lock();
+        let done = out.write_all(&self.buffer).and_then(|()| out.flush());
+        self.buffer.clear();
+        done.map_err(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe => End::Closed,
+            _ => End::Failed(error),
+        })
+    }
+}
+
+impl ConsumeArgs {
+    /// Consumes and says with which code to end.
+    pub fn run(&self) -> ExitCode {
+        let done = self.sink().and_then(|mut sink| {
+            let stop = Stop::on_signals()?;
+            match &self.group {
+                Some(group) => self.as_member(group, &mut sink, &stop),
+                None => self.alone(&mut sink, &stop),
+            }
+        });
+        match done {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => refuse(&failure),
+        }
+    }
+
+    fn sink(&self) -> Result<Sink, Failure> {
+        let is_json = self.common.output == crate::cli::show::Format::Json;
+        let format = match (self.format, &self.template) {
+            (Kind::Text, None) if is_json => Format::Json,
+            (Kind::Template | Kind::Text, Some(template)) => {
+                Format::template(template).map_err(Failure::usage)?
+            }
+            (Kind::Template, None) => {
+                return Err(
+                    Failure::usage("--format template needs --template TEXT").hint(TEMPLATE_HELP)
+                );
+            }
+            (_, Some(_)) => return Err(Failure::usage("--template goes with --format template")),
+            (Kind::Text, None) => Format::Text,
+            (Kind::Json, None) => Format::Json,
+            (Kind::Raw, None) => Format::Raw,
+        };
+        Ok(Sink {
+            format,
+            terminal: io::stdout().is_terminal(),
+            left: self.max,
+            buffer: Vec::new(),
+            written: 0,
+        })
+    }
+
+    /// Reads without a group.
+    fn alone(&self, sink: &mut Sink, stop: &Stop) -> Result<(), Failure> {
+        let mut context = self.common.connect()?;
+        let done = self.read(&mut context, sink, stop);
+        done.map_err(|failure| context.explain(failure))
+    }
+
+    fn read(&self, context: &mut Context, sink: &mut Sink, stop: &Stop) -> Result<(), Failure> {
+        let only = self.queue.as_ref();
+        let mut tail = Tail::new(context, &self.topic, only, &self.tag, self.from)?;
+        let mut troubled = false;
+        while !stop.is_asked() {
+            let round = match tail.round(context, self.follow) {
+                // Who follows outlives a broker that starts again.
+                Err(failure) if self.follow && failure.code == exit::FAILED => {
+                    if !troubled {
+                        eprintln!("ringmq: {failure}\n  it is tried again");
+                    }
+                    troubled = true;
+                    std::thread::sleep(LOOK * 10);
+                    continue;
+                }
+                other => other?,
+            };
+            troubled = false;
+            let Some(messages) = round else { break };
+            if messages.is_empty() && self.follow {
+                std::thread::sleep(LOOK);
+            }
+            match sink.write(&messages) {
+                Ok(()) => {}
+                Err(end) => return end_of(end),
+            }
+        }
+        Ok(())
+    }
+
+    /// Consumes as a member of a group. Offsets are stored behind what was written.
+    fn as_member(&self, group: &str, sink: &mut Sink, stop: &Stop) -> Result<(), Failure> {
+        let client = ClientSettings::with_name_servers(&self.common.nameserver.replace(',', ";"));
+        let mut settings = PullConsumerSettings {
+            auto_commit: false,
+            ..PullConsumerSettings::new(group)
+        };
+        (
+            settings.setup.consume_from_where,
+            settings.setup.consume_timestamp_ms,
+        ) = match self.from {
+            From::First => (ConsumeFromWhere::FirstOffset, None),
+            From::Last => (ConsumeFromWhere::LastOffset, None),
+            From::Time(time) => (ConsumeFromWhere::Timestamp, Some(time)),
+            From::Offset(_) => {
+                return Err(
+                    Failure::usage("--from with an offset is for reading without a group")
+                        .hint("`ringmq admin resetOffsetByTime` sets where a group goes on"),
+                );
+            }
+        };
+        if let Some(max) = self.max {
+            settings.poll_batch_max = settings.poll_batch_max.min(max.max(1) as usize);
+        }
+        let subscription = Subscription {
+            topic: self.topic.as_str().into(),
+            filter: Filter::Tags(self.tag.as_str().into()),
+        };
+        let consumer = PullConsumer::start(&client, settings, [subscription])
+            .map_err(|error| failure(&error))?;
+        let done = self.poll(&consumer, sink, stop);
+        let stopped = consumer.shutdown().map_err(|error| failure(&error));
+        done.and(stopped)
+    }
+
+    fn poll(&self, consumer: &PullConsumer, sink: &mut Sink, stop: &Stop) -> Result<(), Failure> {
+        let mut last = Instant::now();
+        let mut has_queues = false;
+        while !stop.is_asked() {
+            let found = consumer
+                .poll(Duration::from_millis(500))
+                .map_err(|error| failure(&error))?;
+            if found.is_empty() {
+                has_queues = has_queues
+                    || consumer
+                        .assignment()
+                        .wait()
+                        .is_ok_and(|queues| !queues.is_empty());
+                let patience = if has_queues { GROUP_IDLE } else { GROUP_JOIN };
+                if !self.follow && last.elapsed() > patience {
+                    break;
+                }
+                continue;
+            }
+            has_queues = true;
+            last = Instant::now();
+            let messages: Vec<StoredMessage> = found.iter().map(StoredMessage::from).collect();
+            let written = sink.write(&messages);
+            consumer.commit().wait().map_err(|error| failure(&error))?;
+            if let Err(end) = written {
+                return end_of(end);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn end_of(end: End) -> Result<(), Failure> {
+    match end {
+        End::Enough | End::Closed => Ok(()),
+        End::Failed(error) => Err(Failure::failed(format!("standard output: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beginnings_are_read() {
+        assert_eq!(from("first"), Ok(From::First));
+        assert_eq!(from("latest"), Ok(From::Last));
+        assert_eq!(from("offset:7"), Ok(From::Offset(7)));
+        assert_eq!(from("7"), Ok(From::Offset(7)));
+        assert_eq!(from("1796020969475"), Ok(From::Time(1_796_020_969_475)));
+        assert!(matches!(from("-1h"), Ok(From::Time(_))));
+        assert!(matches!(from("2026-11-30"), Ok(From::Time(_))));
+        for bad in ["", "offset:", "offset:-1", "soon", "-x"] {
+            assert!(from(bad).is_err(), "{bad}");
+        }
+    }
+}

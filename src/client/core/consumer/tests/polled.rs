@@ -1,0 +1,238 @@
+//! The pull consumer.
+
+use super::*;
+use crate::client::core::io::SeekTo;
+
+fn poll(world: &mut World, client: usize, timeout_ms: u64) -> Vec<String> {
+    let ticket = world.call(client, ConsumerCall::Poll { timeout_ms });
+    world.run(timeout_ms + 10);
+    let answer = world.clients[client].done.remove(&ticket).expect("an end");
+    let Ok(Answer::Messages(messages)) = answer else {
+        panic!("{answer:?}");
+    };
+    let bodies = messages.iter().map(|message| {
+        let body = message.body().to_vec();
+        *world.ledger.consumed.entry(body.clone()).or_default() += 1;
+        String::from_utf8(body).unwrap()
+    });
+    bodies.collect()
+}
+
+/// Polls until `count` messages came.
+fn poll_all(world: &mut World, count: usize) {
+    let mut got = 0;
+    while got < count {
+        let some = poll(world, 0, 100).len();
+        assert!(some > 0, "{got} of {count}");
+        got += some;
+    }
+    assert_eq!(got, count);
+}
+
+fn polled(auto_commit: bool, queues: i32) -> World {
+    let mut world = World::new(1, 1);
+    world.topic("t", queues);
+    let mut rules = rules(Kind::Polled, 0);
+    rules.batch_max = 10;
+    rules.auto_commit = auto_commit;
+    world.join(rules, &["t"]);
+    world
+}
+
+fn queue(id: i32) -> MessageQueue {
+    MessageQueue::new("t", "broker-0", id)
+}
+
+#[test]
+fn what_is_polled_is_committed_by_a_later_poll() {
+    let mut world = polled(true, 2);
+    world.run(2000);
+    (0..25).for_each(|_| world.send("t", ""));
+    let mut got = 0;
+    while world.ledger.consumed.len() < 25 {
+        let some = poll(&mut world, 0, 100);
+        assert!(some.len() <= 10);
+        got += some.len();
+    }
+    assert_eq!(got, 25);
+    assert!(
+        world.committed("t").values().sum::<i64>() < 25,
+        "not before the next poll"
+    );
+    world.run(6000);
+    assert_eq!(poll(&mut world, 0, 0), Vec::<String>::new());
+    world.run(100);
+    assert_eq!(world.committed("t"), world.ends("t"));
+}
+
+#[test]
+fn nothing_is_committed_that_was_not_asked_for() {
+    let mut world = polled(false, 1);
+    world.run(2000);
+    (0..5).for_each(|_| world.send("t", ""));
+    poll_all(&mut world, 5);
+    world.run(20_000);
+    assert!(world.committed("t").is_empty());
+    let ticket = world.call(0, ConsumerCall::Commit(Some(vec![(queue(0), 3)])));
+    world.run(100);
+    assert_eq!(world.clients[0].done[&ticket], Ok(Answer::Nothing));
+    assert_eq!(world.committed("t").into_values().collect::<Vec<_>>(), [3]);
+    let ticket = world.call(0, ConsumerCall::Commit(None));
+    world.run(100);
+    assert_eq!(world.clients[0].done[&ticket], Ok(Answer::Nothing));
+    assert_eq!(world.committed("t"), world.ends("t"));
+    let ticket = world.call(0, ConsumerCall::Committed(queue(0)));
+    world.run(10);
+    assert_eq!(world.clients[0].done[&ticket], Ok(Answer::Offset(Some(5))));
+    let ticket = world.call(0, ConsumerCall::Commit(Some(vec![(queue(7), 3)])));
+    assert!(world.clients[0].done[&ticket].is_err());
+}
+
+#[test]
+fn a_commit_that_is_not_answered_says_so() {
+    let mut world = polled(false, 2);
+    world.run(2000);
+    (0..20).for_each(|_| world.send("t", ""));
+    while !poll(&mut world, 0, 50).is_empty() {}
+    world.faults.lost = 100;
+    let ticket = world.call(0, ConsumerCall::Commit(None));
+    world.run(6000);
+    assert!(world.clients[0].done[&ticket].is_err());
+    world.faults.lost = 0;
+    let ticket = world.call(0, ConsumerCall::Commit(None));
+    world.run(100);
+    assert_eq!(world.clients[0].done[&ticket], Ok(Answer::Nothing));
+    assert_eq!(world.committed("t"), world.ends("t"));
+}
+
+#[test]
+fn seek_goes_where_there_is_something() {
+    let mut world = polled(true, 1);
+    world.ledger.lenient = true;
+    world.run(2000);
+    (0..8).for_each(|_| world.send("t", ""));
+    poll_all(&mut world, 8);
+    for (to, left) in [(SeekTo::Offset(5), 3), (SeekTo::Begin, 8), (SeekTo::End, 0)] {
+        let ticket = world.call(
+            0,
+            ConsumerCall::Seek {
+                queue: queue(0),
+                to,
+            },
+        );
+        world.run(50);
+        assert_eq!(world.clients[0].done[&ticket], Ok(Answer::Nothing));
+        assert_eq!(poll(&mut world, 0, 100).len(), left, "{to:?}");
+    }
+    let to = SeekTo::Offset(9);
+    let ticket = world.call(
+        0,
+        ConsumerCall::Seek {
+            queue: queue(0),
+            to,
+        },
+    );
+    world.run(50);
+    let text = world.clients[0].done[&ticket]
+        .clone()
+        .unwrap_err()
+        .to_string();
+    assert!(text.contains("9 is not within 0..=8"), "{text}");
+    let to = SeekTo::Begin;
+    let ticket = world.call(
+        0,
+        ConsumerCall::Seek {
+            queue: queue(3),
+            to,
+        },
+    );
+    assert!(world.clients[0].done[&ticket].is_err());
+}
+
+#[test]
+fn a_paused_queue_gives_nothing_until_it_is_resumed() {
+    let mut world = polled(true, 2);
+    world.run(2000);
+    world.call(0, ConsumerCall::Pause(vec![queue(0)]));
+    (0..2).for_each(|id| world.send_to(0, "t", id, ""));
+    assert_eq!(poll(&mut world, 0, 100).len(), 1);
+    assert_eq!(poll(&mut world, 0, 100).len(), 0);
+    world.call(0, ConsumerCall::ResumeQueues(vec![queue(0)]));
+    world.run(50);
+    assert_eq!(poll(&mut world, 0, 100).len(), 1);
+}
+
+#[test]
+fn queues_that_were_named_are_not_shared() {
+    let mut world = World::new(2, 1);
+    world.topic("t", 3);
+    for client in 0..2 {
+        world.join(rules(Kind::Polled, client), &[]);
+        let ticket = world.call(client, ConsumerCall::Assign(vec![queue(1), queue(2)]));
+        assert_eq!(world.clients[client].done[&ticket], Ok(Answer::Nothing));
+    }
+    (0..3).for_each(|id| world.send_to(0, "t", id, ""));
+    world.run(1000);
+    for client in 0..2 {
+        assert_eq!(
+            poll(&mut world, client, 50).len() + poll(&mut world, client, 50).len(),
+            2
+        );
+    }
+    assert!(
+        !world.requests.contains_key(&38),
+        "no one is asked who is there"
+    );
+    world.call(0, ConsumerCall::Assign(vec![queue(0)]));
+    world.run(100);
+    assert_eq!(world.clients[0].consumer.assignment(), [queue(0)]);
+    let topic = "t".into();
+    let ticket = world.call(
+        0,
+        ConsumerCall::Subscribe {
+            topic,
+            filter: Default::default(),
+        },
+    );
+    assert!(world.clients[0].done[&ticket].is_err());
+}
+
+#[test]
+fn thresholds_bound_what_waits_to_be_polled() {
+    let mut world = World::new(3, 1);
+    world.topic("t", 4);
+    let mut small = rules(Kind::Polled, 0);
+    small.messages_of_all = Some(50);
+    (0..1000).for_each(|_| world.send("t", ""));
+    world.join(small, &["t"]);
+    world.run(30_000);
+    let held = world.clients[0].consumer.held();
+    assert!((51..=90).contains(&held), "{held}");
+    while world.ledger.consumed.len() < 1000 {
+        assert!(!poll(&mut world, 0, 20).is_empty());
+    }
+    world.assert_consumed("t", true);
+}
+
+#[test]
+fn members_that_poll_share_queues_and_stop_with_their_polls_answered() {
+    let mut world = World::new(4, 1);
+    world.topic("t", 4);
+    for client in 0..2 {
+        let mut rules = rules(Kind::Polled, client);
+        rules.batch_max = 10;
+        world.join(rules, &["t"]);
+    }
+    world.run(3000);
+    assert_eq!(world.clients[0].consumer.assignment().len(), 2);
+    let ticket = world.call(0, ConsumerCall::Poll { timeout_ms: 60_000 });
+    world.leave(0, 1000);
+    world.run(1000);
+    assert!(world.clients[0].stopped);
+    let error = world.clients[0].done[&ticket].clone().unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::NotRunning);
+    world.run(3000);
+    assert_eq!(world.clients[1].consumer.assignment().len(), 4);
+    let ticket = world.call(0, ConsumerCall::Poll { timeout_ms: 10 });
+    assert!(world.clients[0].done[&ticket].is_err());
+}

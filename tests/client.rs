@@ -1,0 +1,14 @@
+//! The Rust client against the running binary, and against servers that lie.
+
+mod common;
+
+#[path = "client/producer.rs"]
+mod producer;
+#[path = "client/pull.rs"]
+mod pull;
+#[path = "client/push.rs"]
+mod push;
+#[path = "client/restart.rs"]
+mod restart;
+#[path = "client/support.rs"]
+mod support;
