@@ -8,6 +8,9 @@ use ringmq::wire::names;
 use std::io::{BufRead, IsTerminal, Read, Write};
 use std::path::Path;
 
+/// What came of something that was done with several brokers: of each, and what failed.
+pub type Done<T> = (Vec<(Broker, T)>, Vec<String>);
+
 /// Connections, and what was said about asking.
 pub struct Context {
     /// The connections.
@@ -81,7 +84,7 @@ impl Context {
         &mut self,
         brokers: &[Broker],
         mut work: impl FnMut(&mut Admin, &Broker) -> Result<T, AdminError>,
-    ) -> Result<(Vec<(Broker, T)>, Vec<String>), Failure> {
+    ) -> Result<Done<T>, Failure> {
         let mut done = Vec::new();
         let mut failed: Vec<AdminError> = Vec::new();
         for broker in brokers {

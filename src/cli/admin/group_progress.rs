@@ -249,7 +249,8 @@ type Owners = BTreeMap<ringmq::wire::body::json::MessageQueue, String>;
 
 /// Which member has each queue, as the members say.
 fn owners_of(context: &mut Context, group: &str) -> Result<(Owners, Vec<String>), Failure> {
-    let (members, places, mut faults) = super::groups::members(context, group, &Target::default())?;
+    let (members, places, mut faults) =
+        super::group_members::members(context, group, &Target::default())?;
     let mut owners = Owners::new();
     for member in members.connection_set {
         let address = places.get(&member.client_id).map_or("", String::as_str);

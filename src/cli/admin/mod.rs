@@ -6,6 +6,7 @@ mod cluster;
 mod context;
 mod export;
 mod find_messages;
+mod group_members;
 mod group_progress;
 mod groups;
 mod message_view;
@@ -137,15 +138,15 @@ commands! {
     /// Shows how far groups are behind; with -g one group, queue by queue.
     ConsumerProgress(group_progress::ConsumerProgress),
     /// Lists the members of a group and what they subscribe to.
-    ConsumerConnection(groups::ConsumerConnection),
+    ConsumerConnection(group_members::ConsumerConnection),
     /// Asks the members of a group how they are.
-    ConsumerStatus(groups::ConsumerStatus),
+    ConsumerStatus(group_members::ConsumerStatus),
     /// The same under another name.
-    Consumer(groups::ConsumerStatus),
+    Consumer(group_members::ConsumerStatus),
     /// Lists the producers of a group that are connected.
-    ProducerConnection(groups::ProducerConnection),
+    ProducerConnection(group_members::ProducerConnection),
     /// Lists all producers that are connected to brokers.
-    Producer(groups::Producer),
+    Producer(group_members::Producer),
     /// Lets a group go on at what was stored at a time.
     ResetOffsetByTime(offsets::ResetOffsetByTime),
     /// The same, set queue by queue, for a group without members.

@@ -194,7 +194,7 @@ impl Document {
         let for_people = |part: &&Part| !matches!(part, Part::Json(..));
         for part in self.parts.iter().filter(for_people) {
             let is_field = matches!(part, Part::Field(..));
-            if !out.is_empty() && !(is_field && after_field) {
+            if !out.is_empty() && (!is_field || !after_field) {
                 out.push('\n');
             }
             after_field = is_field;

@@ -194,7 +194,7 @@ fn groups(snapshot: &Snapshot, history: &History, style: Style) -> String {
         return "no groups\n".to_owned();
     }
     let mut groups: Vec<_> = snapshot.groups.iter().collect();
-    groups.sort_by(|a, b| b.1.behind.cmp(&a.1.behind));
+    groups.sort_by_key(|(_, now)| std::cmp::Reverse(now.behind));
     let rows = groups.into_iter().map(|(name, now)| {
         let (consumed, behind) = (Line::Group(name.clone()), Line::Behind(name.clone()));
         vec![
