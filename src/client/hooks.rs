@@ -1,7 +1,7 @@
 //! Places where an application looks on, for traces, or steps in, for signatures.
 //!
-//! Hooks run on the client's own thread, between the messages of everyone: they must be
-//! quick, and must neither wait nor panic.
+//! Hooks run on the client's own thread, between the messages of everyone, or on that of whoever
+//! sends: they must be quick, and must neither wait, call the client nor panic.
 
 use std::fmt;
 use std::sync::Arc;

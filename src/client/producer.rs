@@ -283,23 +283,20 @@ impl Producer {
 
     fn begin<T>(
         &self,
-        request: SendRequest,
+        mut request: SendRequest,
         mode: SendMode,
         turn: fn(Answer) -> Option<T>,
     ) -> Pending<T> {
         let inner = &self.0;
-        let request = match inner.try_select(request) {
-            Ok(request) => request,
-            Err(request) => {
-                let inner = inner.clone();
-                let steps = async move {
-                    let began = Instant::now();
-                    let send = inner.clone().outgoing(request, mode).await?;
-                    inner.send_in_room(send, began).await
-                };
-                return Pending::steps(steps, turn);
-            }
-        };
+        if !inner.try_select(&mut request) {
+            let inner = inner.clone();
+            let steps = async move {
+                let began = Instant::now();
+                let send = inner.clone().outgoing(request, mode).await?;
+                inner.send_in_room(send, began).await
+            };
+            return Pending::steps(steps, turn);
+        }
         let send = match inner.prepare(request, mode) {
             Ok(send) => send,
             Err(error) => return Pending::refused(error),
@@ -318,47 +315,39 @@ impl Producer {
 }
 
 impl Inner {
-    /// Has the selector pick a queue where the queues are known; given back where they are not.
-    fn try_select(&self, request: SendRequest) -> std::result::Result<SendRequest, SendRequest> {
+    /// Has the selector, if there is one, pick a queue; `false` where the queues are not known.
+    fn try_select(&self, request: &mut SendRequest) -> bool {
         if !matches!(request.to, To::Select(_)) {
-            return Ok(request);
+            return true;
         }
         let Some(first) = request.first() else {
             // It is refused for what it is.
-            return Ok(SendRequest {
-                to: To::Any,
-                ..request
-            });
+            return true;
         };
-        match self.instance.published.get(first.topic()) {
-            Some(queues) => Ok(select(request, &queues)),
-            None => Err(request),
-        }
+        let queues = self.instance.published.get(first.topic());
+        queues.map(|queues| select(request, &queues)).is_some()
     }
 
     /// What is to be sent, once its queue is known.
     async fn outgoing(
         self: Arc<Self>,
-        request: SendRequest,
+        mut request: SendRequest,
         mode: SendMode,
     ) -> Result<Box<Outgoing>> {
-        let request = match self.try_select(request) {
-            Ok(request) => request,
-            Err(request) => {
-                let topic: Arc<str> = request.first().map_or("", Message::topic).into();
-                match self.ask_queues(topic.clone()).await? {
-                    Answer::Queues(queues) if !queues.is_empty() => {
-                        self.instance.published.set(topic, queues.clone());
-                        select(request, &queues)
-                    }
-                    _ => {
-                        let what = "there is none for the selector to pick".to_owned();
-                        let error = Error::new(ErrorKind::NoQueue { what });
-                        return Err(error.of_topic(&topic));
-                    }
+        if !self.try_select(&mut request) {
+            let topic: Arc<str> = request.first().map_or("", Message::topic).into();
+            match self.ask_queues(topic.clone()).await? {
+                Answer::Queues(queues) if !queues.is_empty() => {
+                    self.instance.published.set(topic, queues.clone());
+                    select(&mut request, &queues);
+                }
+                _ => {
+                    let what = "there is none for the selector to pick".to_owned();
+                    let error = Error::new(ErrorKind::NoQueue { what });
+                    return Err(error.of_topic(&topic));
                 }
             }
-        };
+        }
         self.prepare(request, mode)
     }
 
@@ -458,9 +447,8 @@ fn begin(client: &ClientSettings, settings: ProducerSettings) -> Result<(Produce
     Ok((Producer(Arc::new(inner)), started))
 }
 
-/// The request with the queue that its selector picks; an index beyond the last one counts on
-/// from the first.
-fn select(mut request: SendRequest, queues: &[MessageQueue]) -> SendRequest {
+/// Has the selector pick the queue; an index beyond the last one counts on from the first.
+fn select(request: &mut SendRequest, queues: &[MessageQueue]) {
     let to = std::mem::replace(&mut request.to, To::Any);
     if let (To::Select(selector), Some(first)) = (to, request.first()) {
         let index = selector(queues, first) % queues.len().max(1);
@@ -468,7 +456,6 @@ fn select(mut request: SendRequest, queues: &[MessageQueue]) -> SendRequest {
             request.to = To::Queue(queue.clone());
         }
     }
-    request
 }
 
 fn sent(answer: Answer) -> Option<SendResult> {

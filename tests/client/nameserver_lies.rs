@@ -160,6 +160,27 @@ fn one_good_nameserver_is_enough() {
 }
 
 #[test]
+fn a_broker_that_is_not_there_costs_an_error_and_no_cpu() {
+    let _costs = Costs::count();
+    let nameserver = Impostor::leading_to("127.0.0.1:1".parse().unwrap(), 4);
+    let settings = client(nameserver.address);
+    let consumer = PushConsumer::start(
+        &settings,
+        PushConsumerSettings::new("gone"),
+        [("Gone", "*")],
+        |_: &Batch| (),
+    );
+    let producer = Producer::start(&settings, ProducerSettings::new("gone")).unwrap();
+    let error = producer.send(Message::new("Gone", "x")).unwrap_err();
+    assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
+    assert!(error.is_retryable());
+    std::thread::sleep(Duration::from_secs(2));
+    if let Ok(consumer) = consumer {
+        let _ = consumer.shutdown();
+    }
+}
+
+#[test]
 fn no_nameserver_at_all_is_told_at_once() {
     let _costs = Costs::count();
     let settings = ClientSettings::with_name_servers("no.such.host.invalid:9876");

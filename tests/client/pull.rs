@@ -104,7 +104,10 @@ fn queues_can_be_assigned_and_positions_chosen() {
     }
     let (even, odd) = (queues[0].clone(), queues[1].clone());
     consumer.assign(vec![even.clone()]).wait().unwrap();
-    assert_eq!(*consumer.assignment().wait().unwrap(), [even.clone()]);
+    assert_eq!(
+        *consumer.assignment().wait().unwrap(),
+        *std::slice::from_ref(&even)
+    );
     let expected: Vec<String> = (0..10).map(|n| (2 * n).to_string()).collect();
     assert_eq!(poll_many(&consumer, 10), expected);
 

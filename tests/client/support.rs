@@ -95,27 +95,6 @@ pub fn cpu() -> Duration {
     time(usage.ru_utime) + time(usage.ru_stime)
 }
 
-/// CPU time of the threads of this process whose names begin with `name`.
-pub fn cpu_of_threads(name: &str) -> Duration {
-    let mut ticks = 0;
-    for task in std::fs::read_dir("/proc/self/task")
-        .expect("proc")
-        .flatten()
-    {
-        let Ok(stat) = std::fs::read_to_string(task.path().join("stat")) else {
-            continue;
-        };
-        let (Some(open), Some(close)) = (stat.find('('), stat.rfind(')')) else {
-            continue;
-        };
-        if stat[open + 1..close].starts_with(name) {
-            let fields: Vec<&str> = stat[close + 2..].split(' ').collect();
-            ticks += fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
-        }
-    }
-    Duration::from_millis(ticks * 10)
-}
-
 /// Resident memory of this process, in bytes.
 pub fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("alive");

@@ -31,12 +31,14 @@ mod ask;
 pub mod consumer;
 mod consumers;
 mod heartbeats;
+mod identity;
 pub mod io;
 mod life;
 mod nameservers;
 mod peers;
 pub mod producer;
 mod pushed;
+mod random;
 mod refresh;
 mod requests;
 mod route_check;
@@ -48,11 +50,13 @@ mod tests;
 use ask::Asks;
 use consumers::Consumers;
 use heartbeats::Heartbeats;
+use identity::client_id;
 use io::{Answer, Command, Input, Now, Output, PeerId, Ticket};
 use life::Life;
 use nameservers::NameServers;
 use peers::{Ended, Peers};
 use producer::{Producers, SendId};
+use random::Random;
 use refresh::Refresh;
 use requests::{Pending, Requests};
 use routes::Routes;
@@ -586,42 +590,6 @@ fn ticket_of(command: &Command) -> Option<Ticket> {
         | Command::Consumed { .. }
         | Command::OffsetsLoaded { .. }
         | Command::OffsetsStored { .. } => None,
-    }
-}
-
-/// `ip@instance` or `ip@instance@unit` (`ClientConfig.buildMQClientId`); an instance without
-/// a name is called by process and time, as Java does.
-fn client_id(settings: &ClientSettings, now: Now) -> String {
-    let ip = match settings.client_ip {
-        Some(ip) => ip.to_string(),
-        None => "127.0.0.1".to_owned(),
-    };
-    let instance = match &settings.instance_name {
-        Some(name) => name.clone(),
-        None => format!(
-            "{}#{}{:06}",
-            std::process::id(),
-            now.wall,
-            now.at % 1_000_000
-        ),
-    };
-    match &settings.unit_name {
-        Some(unit) => format!("{ip}@{instance}@{unit}"),
-        None => format!("{ip}@{instance}"),
-    }
-}
-
-/// Chance from a seed (splitmix64).
-#[derive(Debug)]
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
     }
 }
 

@@ -96,6 +96,38 @@ pub(super) struct Local {
 pub(super) type Shared = Rc<Local>;
 
 impl Guarded {
+    pub fn new(
+        core: Core,
+        settings: &ClientSettings,
+        inbox: Inbox,
+        published: Arc<PublishTable>,
+        posted: Arc<AtomicU64>,
+        began: Instant,
+    ) -> Arc<Guarded> {
+        let folder = settings.offset_store_dir.clone();
+        Arc::new(Guarded(Mutex::new(Driver {
+            core,
+            outputs: Vec::new(),
+            writes: Vec::new(),
+            tasks: Vec::new(),
+            peers: Peers::default(),
+            waiters: Waiters::default(),
+            sinks: HashMap::new(),
+            published,
+            callbacks: None,
+            files: None,
+            inbox,
+            offsets: folder.unwrap_or_else(offset_files::default_folder),
+            began,
+            armed: u64::MAX,
+            stopped: false,
+            changed: false,
+            connect_timeout: Duration::from_millis(settings.connect_timeout_ms),
+            posted,
+            handled: 0,
+        })))
+    }
+
     fn lock(&self) -> MutexGuard<'_, Driver> {
         // A hook that panicked on a caller's thread: the core goes on with what it has.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -144,38 +176,6 @@ impl Drop for Running {
 }
 
 impl Driver {
-    pub fn new(
-        core: Core,
-        settings: &ClientSettings,
-        inbox: Inbox,
-        published: Arc<PublishTable>,
-        posted: Arc<AtomicU64>,
-        began: Instant,
-    ) -> Arc<Guarded> {
-        let folder = settings.offset_store_dir.clone();
-        Arc::new(Guarded(Mutex::new(Driver {
-            core,
-            outputs: Vec::new(),
-            writes: Vec::new(),
-            tasks: Vec::new(),
-            peers: Peers::default(),
-            waiters: Waiters::default(),
-            sinks: HashMap::new(),
-            published,
-            callbacks: None,
-            files: None,
-            inbox,
-            offsets: folder.unwrap_or_else(offset_files::default_folder),
-            began,
-            armed: u64::MAX,
-            stopped: false,
-            changed: false,
-            connect_timeout: Duration::from_millis(settings.connect_timeout_ms),
-            posted,
-            handled: 0,
-        })))
-    }
-
     /// The time.
     pub fn now(&self) -> Now {
         now_since(self.began)

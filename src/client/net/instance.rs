@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use flume::r#async::SendFut;
 use flume::{Receiver, Sender, TrySendError};
 use futures_lite::future;
 
-use super::driver::{Driver, Guarded, Local, Post, Shared, now_since, turn, turn_of_caller};
+use super::driver::{Guarded, Local, Post, Shared, now_since, turn, turn_of_caller};
 use super::executor::{sleep, spawn, spawn_thread};
 use super::waiters::{Callback, How, Waiter};
 use super::{address_server, tasks};
@@ -80,9 +81,19 @@ impl Inbox {
         self.posts.send(post).map_err(|error| error.0)
     }
 
-    fn try_post(&self, post: Post) -> std::result::Result<(), TrySendError<Post>> {
+    /// Posts without waiting. Given back where the inbox is full, counted as posted.
+    fn try_post(&self, post: Post) -> Option<Post> {
         self.posted.fetch_add(1, Ordering::AcqRel);
-        self.posts.try_send(post)
+        match self.posts.try_send(post) {
+            Ok(()) | Err(TrySendError::Disconnected(_)) => None,
+            Err(TrySendError::Full(post)) => Some(post),
+        }
+    }
+
+    /// Posts; what is left of it where the inbox is full.
+    fn begin_post(&self, post: Post) -> Option<SendFut<'static, Post>> {
+        let full = self.try_post(post)?;
+        Some(self.posts.clone().into_send_async(full))
     }
 }
 
@@ -142,7 +153,7 @@ impl Instance {
         let keys = unique_keys(&settings);
         let core = Core::new(settings.clone(), now_since(began))?;
         let (table, posted) = (published.clone(), inbox.posted.clone());
-        let driver = Driver::new(core, &settings, inbox.clone(), table, posted, began);
+        let driver = Guarded::new(core, &settings, inbox.clone(), table, posted, began);
         let own = driver.clone();
         let main = move || run(own, settings.name_servers, posts);
         let thread = spawn_thread("ringmq-client", main).map_err(thread_error)?;
@@ -176,10 +187,7 @@ impl Instance {
         let (answering, answer) = one_shot();
         let how = How::Answering(answering);
         let post = Post::Command(command, Waiter { how, room });
-        let unsent = match self.inbox.try_post(post) {
-            Ok(()) | Err(TrySendError::Disconnected(_)) => None,
-            Err(TrySendError::Full(post)) => Some(self.inbox.posts.clone().into_send_async(post)),
-        };
+        let unsent = self.inbox.begin_post(post);
         Call { answer, unsent }
     }
 
@@ -198,10 +206,7 @@ impl Instance {
             Ok(true) => Post::Wake,
             Err(post) => post,
         };
-        let unsent = match self.inbox.try_post(post) {
-            Ok(()) | Err(TrySendError::Disconnected(_)) => None,
-            Err(TrySendError::Full(post)) => Some(self.inbox.posts.clone().into_send_async(post)),
-        };
+        let unsent = self.inbox.begin_post(post);
         Call { answer, unsent }
     }
 
@@ -260,7 +265,7 @@ impl Drop for Instance {
 pub(crate) struct Call {
     answer: one_shot::Answer<Result<Answer>>,
     /// Not handed over yet: the inbox was full.
-    unsent: Option<flume::r#async::SendFut<'static, Post>>,
+    unsent: Option<SendFut<'static, Post>>,
 }
 
 impl Call {
