@@ -29,6 +29,12 @@ Examples:
       Apart from each other, with RocketMQ's own configuration file.
   ringmq server --set flushDiskType=SYNC_FLUSH --set autoCreateTopicEnable=false
       Acknowledged messages survive a power loss; topics are made by hand.
+  ringmq status -n 10.0.0.1:9876
+      Brokers, shards, topics, groups and lag on one screen, of RingMQ or of Apache RocketMQ.
+  ringmq admin topicList
+      mqadmin's commands under its names.
+  seq 1000 | ringmq produce Orders; ringmq consume Orders
+      Messages from lines and to lines.
   ringmq store check ./ringmq-data
       Reads a whole store, while no broker uses it, and says what is wrong with it.
   ringmq tune io ./ringmq-data

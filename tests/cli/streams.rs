@@ -254,9 +254,17 @@ fn a_group_goes_on_where_it_was() {
         lines.join("\n").as_bytes(),
     )
     .good();
-    let first = run(&server, &format!("consume {topic} --group {group}")).good();
-    let read: BTreeSet<&str> = first.stdout.lines().collect();
-    assert_eq!(read.len(), 100, "{}", first.stderr);
+    let few = run(&server, &format!("consume {topic} --group {group} --max 7")).good();
+    assert_eq!(few.stdout.lines().count(), 7);
+    let rest = run(&server, &format!("consume {topic} --group {group}")).good();
+    let both = few.stdout + &rest.stdout;
+    let read: BTreeSet<&str> = both.lines().collect();
+    assert_eq!(
+        (read.len(), both.lines().count()),
+        (100, 100),
+        "each once: {}",
+        rest.stderr
+    );
     let progress = || {
         let line = format!("consumerProgress -g {group} --output json");
         admin(&server, &line).good().json()["totalDiff"].as_i64()

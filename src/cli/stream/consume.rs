@@ -10,6 +10,7 @@ use ringmq::client::admin::StoredMessage;
 use ringmq::client::{
     ClientSettings, ConsumeFromWhere, Filter, PullConsumer, PullConsumerSettings, Subscription,
 };
+use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -291,8 +292,18 @@ impl ConsumeArgs {
             has_queues = true;
             last = Instant::now();
             let messages: Vec<StoredMessage> = found.iter().map(StoredMessage::from).collect();
+            let before = sink.written;
             let written = sink.write(&messages);
-            consumer.commit().wait().map_err(|error| failure(&error))?;
+            let count = (sink.written - before) as usize;
+            if !matches!(written, Err(End::Closed | End::Failed(_))) {
+                // Of the last poll only what was written counts as consumed.
+                let mut offsets = HashMap::new();
+                for message in &found[..count] {
+                    offsets.insert(message.queue.clone(), message.queue_offset + 1);
+                }
+                let stored = consumer.commit_offsets(offsets.into_iter().collect());
+                stored.wait().map_err(|error| failure(&error))?;
+            }
             if let Err(end) = written {
                 return end_of(end);
             }
