@@ -100,6 +100,8 @@ pub(super) struct IndexStart {
 /// The keys of records that were appended since the last round. Lives with the log.
 pub(super) struct PendingKeys {
     keys: Vec<PendingKey>,
+    /// For the keys that come while those before them are entered.
+    spare: Vec<PendingKey>,
     /// All keys of records at or behind this position are here, unless `lost`.
     start: u64,
     /// There were too many.
@@ -111,6 +113,7 @@ impl PendingKeys {
     pub fn new(start: u64) -> PendingKeys {
         PendingKeys {
             keys: Vec::new(),
+            spare: Vec::new(),
             start,
             lost: false,
         }
@@ -149,15 +152,20 @@ impl PendingKeys {
             return Work::Behind(self.start.min(flushed));
         }
         self.start = written;
-        Work::Keys(std::mem::take(&mut self.keys), written)
+        let next = std::mem::take(&mut self.spare);
+        Work::Keys(std::mem::replace(&mut self.keys, next), written)
     }
 
     /// Takes a buffer back to be used again.
     pub fn reuse(&mut self, mut buffer: Vec<PendingKey>) {
-        if self.keys.is_empty() && self.keys.capacity() < buffer.capacity() {
-            buffer.clear();
-            buffer.shrink_to(KEPT_MAX);
-            self.keys = buffer;
+        buffer.clear();
+        buffer.shrink_to(KEPT_MAX);
+        let place = match self.keys.is_empty() {
+            true => &mut self.keys,
+            false => &mut self.spare,
+        };
+        if place.capacity() < buffer.capacity() {
+            *place = buffer;
         }
     }
 }
