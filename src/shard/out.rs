@@ -9,9 +9,7 @@ use bytes::Bytes;
 /// Pieces that one system call takes.
 const PIECES_PER_WRITE: usize = 64;
 
-/// Bodies up to this size are copied: a small one is cheaper to copy than to name, and a
-/// peer that does not read keeps no more than 32 times what it has coming: two whole blocks
-/// of the log, in which its pieces lie.
+/// Bodies up to this size are copied: a small one is cheaper to copy than to name.
 const COPY_BYTES_MAX: usize = 16 * 1024;
 
 /// Bodies of more pieces are copied where these are small: a system call names so many.

@@ -55,15 +55,23 @@ impl<S: Service> Reader<S> {
         while self.may_read(id, &mut partial).await {
             // The buffer is borrowed inside the poll only; what was read is used up
             // before anything is awaited.
+            let holds_nothing = partial.bytes.is_empty();
             let read = poll_fn(|cx| {
+                // Others may have taken the room while it waited for its peer.
+                if holds_nothing && !self.counts.has_room() {
+                    return Poll::Ready(None);
+                }
                 let mut buffer = self.buffer.borrow_mut();
                 match Pin::new(&mut *stream).poll_read(cx, &mut buffer) {
-                    Poll::Ready(Ok(n)) => Poll::Ready(n),
-                    Poll::Ready(Err(_)) => Poll::Ready(0),
+                    Poll::Ready(Ok(n)) => Poll::Ready(Some(n)),
+                    Poll::Ready(Err(_)) => Poll::Ready(Some(0)),
                     Poll::Pending => Poll::Pending,
                 }
             })
             .await;
+            let Some(read) = read else {
+                continue;
+            };
             if read == 0 {
                 return;
             }

@@ -4,6 +4,11 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use super::blocks::CACHE_BLOCK_BYTES;
+
+/// An answer that waits for a slow reader holds so many times its size in blocks at most.
+const HELD_FACTOR: usize = 32;
+
 /// Unused bytes that an answer may hold.
 const SPARE_BYTES_MAX: usize = 32 * 1024;
 
@@ -16,6 +21,8 @@ pub struct Fetch {
     /// log are one piece.
     run: Option<(Bytes, Range<usize>)>,
     len: usize,
+    /// How many blocks are held, or more.
+    blocks: usize,
 }
 
 impl Fetch {
@@ -51,6 +58,11 @@ impl Fetch {
             run.end = range.end;
             return;
         }
+        let is_same = match &self.run {
+            Some((run_block, _)) => run_block.as_ptr() == block.as_ptr(),
+            None => false,
+        };
+        self.blocks += usize::from(!is_same);
         self.end_run();
         if !self.copied.is_empty() {
             self.pieces.push(std::mem::take(&mut self.copied).into());
@@ -67,6 +79,9 @@ impl Fetch {
     /// The pieces, in order.
     pub fn into_pieces(mut self) -> Vec<Bytes> {
         self.end_run();
+        if self.blocks * CACHE_BLOCK_BYTES as usize > HELD_FACTOR * self.len {
+            return self.compact();
+        }
         if !self.copied.is_empty() {
             // What grew by doubling may be half empty, and waits for a slow reader.
             if self.copied.capacity() - self.copied.len() > SPARE_BYTES_MAX {
@@ -75,6 +90,16 @@ impl Fetch {
             self.pieces.push(self.copied.into());
         }
         self.pieces
+    }
+
+    /// A copy of everything, which holds no blocks.
+    fn compact(self) -> Vec<Bytes> {
+        let mut all = Vec::with_capacity(self.len);
+        for piece in &self.pieces {
+            all.extend_from_slice(piece);
+        }
+        all.extend_from_slice(&self.copied);
+        vec![all.into()]
     }
 }
 
@@ -95,6 +120,7 @@ mod tests {
         fetch.copy(&[203], &[]);
         fetch.slice(&other, 50..60);
         assert_eq!(fetch.len(), 10 + 20 + 9 + 10 + 4 + 10);
+        fetch.blocks = 0;
         let pieces = fetch.into_pieces();
         let lens: Vec<usize> = pieces.iter().map(Bytes::len).collect();
         assert_eq!(lens, [30, 9, 10, 4, 10]);
@@ -104,5 +130,28 @@ mod tests {
             .chain(50..60)
             .collect();
         assert_eq!(pieces.concat(), expected);
+    }
+
+    #[test]
+    fn a_small_answer_does_not_hold_many_blocks() {
+        let mut fetch = Fetch::default();
+        let mut expected = Vec::new();
+        for n in 0..10u8 {
+            let block: Bytes = vec![n; 2000].into();
+            fetch.slice(&block, 0..1000);
+            expected.extend_from_slice(&[n; 1000]);
+        }
+        fetch.copy(&[77], &[]);
+        expected.push(77);
+        let pieces = fetch.into_pieces();
+        assert_eq!(pieces.len(), 1);
+        assert_eq!(pieces[0], expected);
+
+        let block: Bytes = vec![1; 100_000].into();
+        let mut fetch = Fetch::default();
+        for n in 0..20 {
+            fetch.slice(&block, n * 4000..n * 4000 + 2000);
+        }
+        assert_eq!(fetch.into_pieces().len(), 20);
     }
 }

@@ -124,6 +124,13 @@ pub(super) async fn flush_log(shared: &Rc<Shared>) {
             let path = segment::path(&shared.dir, shared.shard, plan.segment);
             match edge.open_log(&path, mode).await {
                 Ok(opened) => file = Some((plan.segment, opened)),
+                Err(error) if is_passing(&error) && tries_at_close < TRIES_AT_CLOSE => {
+                    let why = describe(shared, "open", plan.start, &error);
+                    refuse_for_now(shared, why);
+                    tries_at_close += u32::from(shared.closing.get());
+                    edge.sleep(SPACE_RETRY).await;
+                    continue;
+                }
                 Err(error) => {
                     fail(shared, "open", plan.start, &error);
                     shared.progress.notify();
@@ -153,18 +160,7 @@ pub(super) async fn flush_log(shared: &Rc<Shared>) {
             }
             Err(error) if is_no_space(&error) && tries_at_close < TRIES_AT_CLOSE => {
                 // The bytes stay in the tail, and were given to nobody as durable.
-                let why = describe(shared, "write", plan.start, &error);
-                let news = {
-                    let mut state = shared.state.borrow_mut();
-                    state.log.set_unwritable(Some(why.clone()))
-                };
-                if news {
-                    tracing::error!(
-                        shard = %shared.shard,
-                        "{why}; the shard takes no messages until there is space"
-                    );
-                }
-                shared.progress.notify();
+                refuse_for_now(shared, describe(shared, "write", plan.start, &error));
                 tries_at_close += u32::from(shared.closing.get());
                 edge.sleep(SPACE_RETRY).await;
                 continue;
@@ -176,6 +172,29 @@ pub(super) async fn flush_log(shared: &Rc<Shared>) {
             return;
         }
     }
+}
+
+/// Nothing was written, and it is tried again.
+fn refuse_for_now(shared: &Shared, why: String) {
+    let news = {
+        let mut state = shared.state.borrow_mut();
+        state.log.set_unwritable(Some(why.clone()))
+    };
+    if news {
+        tracing::error!(
+            shard = %shared.shard,
+            "{why}; the shard takes no messages until that is over; it is tried again every second"
+        );
+    }
+    shared.progress.notify();
+}
+
+/// Whether a file that cannot be opened now may be later.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)
+    )
 }
 
 /// A failed write or flush is final for the log: what the device did with the

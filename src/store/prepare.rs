@@ -26,6 +26,9 @@ const ZERO_BYTES: usize = 1024 * 1024;
 /// The device is left to others for so many times the time that a write of zeros took.
 const REST: u32 = 3;
 
+/// But never for longer: it is looked whether the segment is needed.
+const REST_MAX: Duration = Duration::from_millis(20);
+
 /// Bytes before the log's end of space at which a segment is needed as it is.
 const NEEDED_BYTES: u64 = 64 * 1024 * 1024;
 
@@ -72,9 +75,12 @@ async fn make(shared: &Rc<Shared>, position: u64, bytes: u64) -> io::Result<()> 
         return Ok(());
     };
     if shared.state.borrow().settings().ack == AckLevel::Durable {
-        // Without them the segment is slower, and as good.
         if let Err(error) = fill(shared, &unfinished, bytes).await {
-            tracing::warn!(%shard, %error, "a segment is not filled with zeros ahead");
+            // A device that cannot write here is not given messages to write here.
+            let files = shared.files.clone();
+            let remove = move || files.remove_file(&unfinished);
+            let _ = shared.edge.blocking(remove).await;
+            return Err(error);
         }
     }
     let path = segment::path(&shared.dir, shard, position);
@@ -101,7 +107,8 @@ async fn fill(shared: &Shared, unfinished: &Path, bytes: u64) -> io::Result<()> 
         let began = edge.now();
         file.write(at, zeros.start(len as usize)).await?;
         at += len;
-        edge.sleep((edge.now() - began) * REST).await;
+        edge.sleep(((edge.now() - began) * REST).min(REST_MAX))
+            .await;
     }
     Ok(())
 }

@@ -28,7 +28,7 @@ use super::scan::Scan;
 use super::segments::{Found, LogEnd, Segments};
 use super::shard_store::StoreSettings;
 use super::tail::{Survivor, Tail};
-use super::{ShardId, align_down};
+use super::{ShardId, align_down, segment};
 
 /// Why a store cannot be opened.
 #[derive(Debug)]
@@ -119,6 +119,7 @@ pub fn open(
     for made_in in [dir, &commit_log_dir(dir)] {
         files.sync_dir(made_in)?;
     }
+    if_there(files.remove_file(&segment::unfinished(dir)))?;
     let mut segments = Segments::list(files, dir, shard, settings.segment_bytes)?;
     segments.complete()?;
     let tail = take_over_tail(&mut segments, dir, shard)?;

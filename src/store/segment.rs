@@ -49,6 +49,12 @@ pub fn create(
     }
 }
 
+/// Where a segment is made. Not among the others: RocketMQ's broker takes every file there for
+/// a segment.
+pub fn unfinished(shard_dir: &Path) -> PathBuf {
+    shard_dir.join("next-segment.tmp")
+}
+
 /// Reserves the blocks of a segment under another name, which is returned; `None` where
 /// the segment exists.
 ///
@@ -67,7 +73,7 @@ pub fn reserve(
         files.sync_dir(&commit_log_dir(shard_dir))?;
         return Ok(None);
     }
-    let unfinished = path.with_extension("tmp");
+    let unfinished = unfinished(shard_dir);
     let reserve = || files.open(&unfinished, Mode::Empty)?.reserve(bytes);
     reserve().inspect_err(|_| give_up(files, &unfinished))?;
     Ok(Some(unfinished))
@@ -81,8 +87,11 @@ pub fn publish(files: &dyn Files, unfinished: &Path, path: &Path) -> io::Result<
     let publish = || -> io::Result<()> {
         files.open(unfinished, Mode::Write)?.sync()?;
         files.rename(unfinished, path)?;
-        let dir = path.parent().expect("a segment is in a folder");
-        files.sync_dir(dir)
+        for file in [path, unfinished] {
+            let dir = file.parent().expect("a segment is in a folder");
+            files.sync_dir(dir)?;
+        }
+        Ok(())
     };
     publish().inspect_err(|_| give_up(files, unfinished))
 }

@@ -92,16 +92,25 @@ impl BlocksToWrite {
         self.last.as_ref().map_or(0, |_| BLOCK_BYTES)
     }
 
-    /// Where they lie, in order, for as long as `self` lives.
-    pub fn iovecs(&self) -> [libc::iovec; 3] {
+    /// Where they lie behind the first `skip` bytes, in order, for as long as `self` lives.
+    pub fn iovecs_from(&self, mut skip: usize) -> Vec<libc::iovec> {
         let last = self
             .last
             .as_ref()
             .map_or(std::ptr::null(), |block| block.0.as_ptr());
-        [self.runs[0], self.runs[1], (last, self.last_len())].map(|(start, len)| libc::iovec {
-            iov_base: start.cast_mut().cast(),
-            iov_len: len,
-        })
+        let runs = [self.runs[0], self.runs[1], (last, self.last_len())];
+        let mut iovecs = Vec::with_capacity(runs.len());
+        for (start, len) in runs {
+            let skipped = skip.min(len);
+            skip -= skipped;
+            if skipped < len {
+                iovecs.push(libc::iovec {
+                    iov_base: start.wrapping_add(skipped).cast_mut().cast(),
+                    iov_len: len - skipped,
+                });
+            }
+        }
+        iovecs
     }
 
     /// A copy of them.
@@ -117,5 +126,33 @@ impl BlocksToWrite {
             bytes.extend_from_slice(&last.0);
         }
         bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_of_a_short_write_is_where_it_stopped() {
+        let mut map = MmapMut::map_anon(3 * BLOCK_BYTES).unwrap();
+        let (start, len) = (map.as_mut_ptr(), map.len());
+        // SAFETY: the map stays where it is, and only the result has it.
+        let map = unsafe { SharedMap::new(start, len, Arc::new(map)) };
+        let (second, first) = (&map[..BLOCK_BYTES], &map[BLOCK_BYTES..]);
+        let blocks = BlocksToWrite::new(&map, first, second, (&[7, 8], &[9]));
+        assert_eq!(blocks.len(), 4 * BLOCK_BYTES);
+        assert_eq!(blocks.to_vec()[3 * BLOCK_BYTES..][..4], [7, 8, 9, 0]);
+        for (skip, lens) in [
+            (0, vec![2 * BLOCK_BYTES, BLOCK_BYTES, BLOCK_BYTES]),
+            (512, vec![2 * BLOCK_BYTES - 512, BLOCK_BYTES, BLOCK_BYTES]),
+            (2 * BLOCK_BYTES, vec![BLOCK_BYTES, BLOCK_BYTES]),
+            (4 * BLOCK_BYTES - 1, vec![1]),
+            (4 * BLOCK_BYTES, vec![]),
+        ] {
+            let rest = blocks.iovecs_from(skip);
+            let found: Vec<usize> = rest.iter().map(|run| run.iov_len).collect();
+            assert_eq!(found, lens);
+        }
     }
 }

@@ -7,22 +7,32 @@
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use glommio::io::BufferedFile;
 use io_uring::{IoUring, squeue};
 
-/// Operations that the ring takes at a time; more wait in its overflow list.
+/// Operations that the kernel is told of at a time; more wait in [`FileRing::backlog`].
 const ENTRIES: u32 = 64;
+
+/// Completions that the ring holds: more than a store has under way.
+const COMPLETIONS: u32 = 4096;
+
+/// Time after which the kernel is told again what it did not take, for want of memory say.
+const AGAIN: Duration = Duration::from_millis(1);
 
 /// The ring of one thread.
 pub(super) struct FileRing {
     ring: RefCell<IoUring>,
+    /// What the ring has no room for.
+    backlog: RefCell<VecDeque<squeue::Entry>>,
     slots: RefCell<Slots>,
     /// Signalled by the kernel for every completion.
     event: BufferedFile,
@@ -53,10 +63,11 @@ impl FileRing {
     /// # Errors
     /// Those of the kernel.
     pub fn new() -> io::Result<Rc<FileRing>> {
-        let cooperative = IoUring::builder().setup_coop_taskrun().build(ENTRIES);
-        let ring = match cooperative {
+        let mut builder = IoUring::builder();
+        builder.setup_cqsize(COMPLETIONS);
+        let ring = match builder.clone().setup_coop_taskrun().build(ENTRIES) {
             // Kernels before 5.19.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => IoUring::new(ENTRIES)?,
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => builder.build(ENTRIES)?,
             other => other?,
         };
         // SAFETY: a plain system call.
@@ -69,6 +80,7 @@ impl FileRing {
         ring.submitter().register_eventfd(event.as_raw_fd())?;
         Ok(Rc::new(FileRing {
             ring: RefCell::new(ring),
+            backlog: RefCell::default(),
             slots: RefCell::default(),
             event,
             is_watched: Cell::new(false),
@@ -79,26 +91,45 @@ impl FileRing {
     ///
     /// # Safety
     /// All memory and descriptors that `entry` names stay valid as long as `keep` lives.
-    pub unsafe fn run<K: 'static>(
-        self: &Rc<Self>,
-        entry: squeue::Entry,
-        keep: K,
-    ) -> io::Result<Operation<K>> {
+    pub unsafe fn run<K: 'static>(self: &Rc<Self>, entry: squeue::Entry, keep: K) -> Operation<K> {
         let place = self.slots.borrow_mut().insert(Box::new(keep));
         let entry = entry.user_data(place as u64);
-        let mut ring = self.ring.borrow_mut();
-        // SAFETY: as promised by the caller: the slot keeps `keep` until the operation is done.
-        while unsafe { ring.submission().push(&entry) }.is_err() {
-            submit(&mut ring)?;
-        }
-        submit(&mut ring)?;
-        drop(ring);
+        self.backlog.borrow_mut().push_back(entry);
+        self.submit();
         self.watch();
-        Ok(Operation {
+        Operation {
             ring: self.clone(),
             place: Some(place),
             keep: std::marker::PhantomData,
-        })
+        }
+    }
+
+    /// Tells the kernel of what waits for that. What it does not take now it is told of again.
+    fn submit(&self) {
+        let mut ring = self.ring.borrow_mut();
+        let mut backlog = self.backlog.borrow_mut();
+        while let Some(entry) = backlog.front() {
+            // SAFETY: as promised by the caller of `run`: the slot keeps what the entry names
+            // until the operation is done.
+            if unsafe { ring.submission().push(entry) }.is_err() {
+                break;
+            }
+            backlog.pop_front();
+        }
+        if let Err(error) = ring.submit()
+            && !matches!(
+                error.raw_os_error(),
+                Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ENOMEM)
+            )
+        {
+            // A ring that is not one any more: as with its eventfd, below.
+            panic!("a shard's file ring takes nothing: {error}");
+        }
+    }
+
+    /// Whether the kernel has yet to be told of something.
+    fn has_untold(&self) -> bool {
+        !self.backlog.borrow().is_empty() || !self.ring.borrow_mut().submission().is_empty()
     }
 
     /// Hands out what is done, as long as something is under way.
@@ -109,7 +140,10 @@ impl FileRing {
         let me = self.clone();
         glommio::spawn_local(async move {
             while me.slots.borrow().in_flight > 0 {
-                if let Err(error) = me.event.read_at(0, size_of::<u64>()).await {
+                if me.has_untold() {
+                    glommio::timer::sleep(AGAIN).await;
+                    me.submit();
+                } else if let Err(error) = me.event.read_at(0, size_of::<u64>()).await {
                     // Without it nothing more is known to be done: the process ends, and what
                     // it acknowledged is in the tail file.
                     panic!("the eventfd of a shard's file ring cannot be read: {error}");
@@ -122,10 +156,18 @@ impl FileRing {
     }
 
     fn reap(&self) {
-        let mut ring = self.ring.borrow_mut();
         let mut slots = self.slots.borrow_mut();
-        for done in ring.completion() {
-            slots.complete(done.user_data() as usize, done.result());
+        loop {
+            let mut ring = self.ring.borrow_mut();
+            for done in ring.completion() {
+                slots.complete(done.user_data() as usize, done.result());
+            }
+            if !ring.submission().cq_overflow() {
+                return;
+            }
+            // The kernel kept some to itself, and gives them when it is entered.
+            drop(ring);
+            self.submit();
         }
     }
 }
@@ -135,6 +177,8 @@ impl Drop for FileRing {
     fn drop(&mut self) {
         let ring = self.ring.get_mut();
         let slots = self.slots.get_mut();
+        // The kernel knows nothing of these.
+        slots.in_flight -= self.backlog.get_mut().len();
         while slots.in_flight > 0 {
             if let Err(error) = ring.submit_and_wait(1)
                 && error.raw_os_error() != Some(libc::EINTR)
@@ -146,17 +190,6 @@ impl Drop for FileRing {
             for done in ring.completion() {
                 slots.complete(done.user_data() as usize, done.result());
             }
-        }
-    }
-}
-
-/// Tells the kernel of what was queued.
-fn submit(ring: &mut IoUring) -> io::Result<()> {
-    loop {
-        match ring.submit() {
-            Ok(_) => return Ok(()),
-            Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
-            Err(error) => return Err(error),
         }
     }
 }

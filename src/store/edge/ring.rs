@@ -5,9 +5,11 @@
 //! is aligned to 4096, as sub-block direct writes take a file's exclusive lock.
 
 use std::cell::OnceCell;
-use std::fs::{File, OpenOptions};
+use std::ffi::CString;
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::{FromRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use io_uring::{opcode, types};
 
 use super::block_pool::{BlockPool, Loan};
 use super::blocks_to_write::BlocksToWrite;
-use super::file_ring::{FileRing, target};
+use super::file_ring::{FileRing, Operation, target};
 use super::{Disk, Edge, Files, Local, LogFile, LogMode};
 use crate::store::BLOCK_BYTES;
 
@@ -79,37 +81,45 @@ impl Edge for Ring {
         mode: LogMode,
     ) -> Local<'a, io::Result<Rc<dyn LogFile>>> {
         Box::pin(async move {
-            let named = |error: io::Error| {
-                io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-            };
-            let ring = self.file_ring().map_err(named)?;
-            let owned = path.to_owned();
-            let open = move || open_segment(&owned, mode);
-            let file = (self as &dyn Edge).blocking(open).await.map_err(named)?;
-            Ok(Rc::new(Segment {
-                file: Rc::new(file),
-                ring,
-                pool: self.pool.clone(),
-            }) as Rc<dyn LogFile>)
+            let segment = self.open_segment(path, mode).await?;
+            Ok(Rc::new(segment) as Rc<dyn LogFile>)
         })
     }
 }
 
-fn open_segment(path: &Path, mode: LogMode) -> io::Result<File> {
-    let through = match mode {
-        LogMode::WriteThrough => libc::O_DSYNC,
-        LogMode::Read | LogMode::Write => 0,
-    };
-    let open = |flags: i32| {
-        let mut options = OpenOptions::new();
-        options.read(true).write(mode != LogMode::Read);
-        options.custom_flags(through | flags).open(path)
-    };
-    match open(libc::O_DIRECT) {
-        // The file system has none.
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(0),
-        other => other,
+impl Ring {
+    async fn open_segment(&self, path: &Path, mode: LogMode) -> io::Result<Segment> {
+        let flags = match mode {
+            LogMode::Read => libc::O_RDONLY,
+            LogMode::Write => libc::O_RDWR,
+            LogMode::WriteThrough => libc::O_RDWR | libc::O_DSYNC,
+        };
+        let ring = self.file_ring()?;
+        let path = Rc::new(CString::new(path.as_os_str().as_bytes())?);
+        let file = match open(&ring, &path, flags | libc::O_DIRECT).await {
+            // The file system has no direct I/O.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                open(&ring, &path, flags).await?
+            }
+            other => other?,
+        };
+        Ok(Segment {
+            file: Rc::new(file),
+            ring,
+            pool: self.pool.clone(),
+        })
     }
+}
+
+async fn open(ring: &Rc<FileRing>, path: &Rc<CString>, flags: i32) -> io::Result<File> {
+    let entry = opcode::OpenAt::new(types::Fd(libc::AT_FDCWD), path.as_ptr())
+        .flags(flags | libc::O_CLOEXEC)
+        .build();
+    // SAFETY: the entry names the path, which is kept.
+    let fd = unsafe { ring.run(entry, path.clone()) }.await.0?;
+    let fd = RawFd::try_from(fd).map_err(io::Error::other)?;
+    // SAFETY: the descriptor was just opened, and has no other owner.
+    Ok(unsafe { File::from_raw_fd(fd) })
 }
 
 /// An open segment; closed when it is dropped and nothing is under way.
@@ -119,30 +129,46 @@ struct Segment {
     pool: BlockPool,
 }
 
+/// What a write works on.
+type Writing = (Box<[libc::iovec]>, Rc<BlocksToWrite>, Rc<File>);
+
+impl Segment {
+    /// Writes what is behind the first `done` bytes of blocks that begin at byte `at`.
+    fn begin_write(&self, at: u64, blocks: Rc<BlocksToWrite>, done: usize) -> Operation<Writing> {
+        let iovecs: Box<[libc::iovec]> = blocks.iovecs_from(done).into();
+        let entry = opcode::Writev::new(target(&*self.file), iovecs.as_ptr(), iovecs.len() as u32)
+            .offset(at + done as u64)
+            .build();
+        // SAFETY: the entry names the list, which is on the heap, the blocks in it, and the
+        // file: all are kept.
+        unsafe { self.ring.run(entry, (iovecs, blocks, self.file.clone())) }
+    }
+}
+
 impl LogFile for Segment {
     fn write(&self, at: u64, blocks: BlocksToWrite) -> Local<'_, io::Result<()>> {
         let len = blocks.len();
         debug_assert!(at % BLOCK_BYTES as u64 == 0 && len % BLOCK_BYTES == 0);
-        let iovecs: Box<[libc::iovec]> = blocks
-            .iovecs()
-            .into_iter()
-            .filter(|run| run.iov_len > 0)
-            .collect();
-        let entry = opcode::Writev::new(target(&*self.file), iovecs.as_ptr(), iovecs.len() as u32)
-            .offset(at)
-            .build();
-        // SAFETY: the entry names the list, which is on the heap, the blocks in it, and the
-        // file: all are kept.
-        let write = unsafe { self.ring.run(entry, (iovecs, blocks, self.file.clone())) };
+        let mut write = self.begin_write(at, Rc::new(blocks), 0);
         Box::pin(async move {
-            let written = write?.await.0?;
-            if written != len {
-                return Err(io::Error::new(
-                    io::ErrorKind::WriteZero,
-                    format!("wrote {written} of {len} bytes at byte {at}"),
-                ));
+            let mut done = 0;
+            loop {
+                let (written, (_, blocks, _)) = write.await;
+                match written? {
+                    0 => {
+                        return Err(io::Error::new(
+                            io::ErrorKind::WriteZero,
+                            format!("wrote {done} of {len} bytes at byte {at}"),
+                        ));
+                    }
+                    written => done += written,
+                }
+                if done >= len {
+                    return Ok(());
+                }
+                // Why it stopped is what the rest is answered with.
+                write = self.begin_write(at, blocks, done);
             }
-            Ok(())
         })
     }
 
@@ -160,7 +186,7 @@ impl LogFile for Segment {
         // SAFETY: the entry names the buffer, which is that long, and the file: both are kept.
         let read = unsafe { self.ring.run(entry, (loan, self.file.clone())) };
         Box::pin(async move {
-            let (read, (loan, _)) = read?.await;
+            let (read, (loan, _)) = read.await;
             Ok(loan.into_bytes(read?.min(len)))
         })
     }
@@ -171,6 +197,6 @@ impl LogFile for Segment {
             .build();
         // SAFETY: the entry names the file, which is kept.
         let sync = unsafe { self.ring.run(entry, self.file.clone()) };
-        Box::pin(async move { sync?.await.0.map(|_| ()) })
+        Box::pin(async move { sync.await.0.map(|_| ()) })
     }
 }
