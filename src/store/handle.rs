@@ -84,7 +84,8 @@ pub struct StoreHandle {
 }
 
 impl StoreHandle {
-    /// Opens the store in a shard's folder and makes it whole. Waits for the disk.
+    /// Opens the store in a shard's folder and makes it whole, on the thread that runs its
+    /// loop. Waits for the disk.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -93,7 +94,7 @@ impl StoreHandle {
         shard: ShardId,
         settings: StoreSettings,
     ) -> Result<(StoreHandle, RecoveryReport), OpenError> {
-        StoreHandle::open_on(Rc::new(Ring::default()), dir, shard, settings)
+        StoreHandle::open_on(Rc::new(Ring::new()?), dir, shard, settings)
     }
 
     /// Opens the store behind another edge.

@@ -4,7 +4,6 @@
 //! the page cache. A device may be content with blocks of 512 bytes; everything here
 //! is aligned to 4096, as sub-block direct writes take a file's exclusive lock.
 
-use std::cell::OnceCell;
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
@@ -27,28 +26,25 @@ use crate::store::BLOCK_BYTES;
 /// The loop that the caller's thread runs.
 pub struct Ring {
     began: Instant,
-    /// Made with the first segment, on the thread of the loop.
-    file_ring: OnceCell<Rc<FileRing>>,
+    file_ring: Rc<FileRing>,
     pool: BlockPool,
 }
 
-impl Default for Ring {
-    fn default() -> Ring {
-        Ring {
-            began: Instant::now(),
-            file_ring: OnceCell::new(),
-            pool: BlockPool::default(),
-        }
-    }
-}
-
 impl Ring {
-    fn file_ring(&self) -> io::Result<Rc<FileRing>> {
-        if let Some(ring) = self.file_ring.get() {
-            return Ok(ring.clone());
-        }
-        let ring = FileRing::new()?;
-        Ok(self.file_ring.get_or_init(|| ring).clone())
+    /// For the loop that the calling thread runs.
+    ///
+    /// # Errors
+    /// Those of the kernel: no ring, or no descriptor for it.
+    pub fn new() -> io::Result<Ring> {
+        let file_ring = FileRing::new();
+        let file_ring = file_ring.map_err(|error| {
+            io::Error::new(error.kind(), format!("no ring for the log: {error}"))
+        })?;
+        Ok(Ring {
+            began: Instant::now(),
+            file_ring,
+            pool: BlockPool::default(),
+        })
     }
 }
 
@@ -94,7 +90,7 @@ impl Ring {
             LogMode::Write => libc::O_RDWR,
             LogMode::WriteThrough => libc::O_RDWR | libc::O_DSYNC,
         };
-        let ring = self.file_ring()?;
+        let ring = self.file_ring.clone();
         let path = Rc::new(CString::new(path.as_os_str().as_bytes())?);
         let file = match open(&ring, &path, flags | libc::O_DIRECT).await {
             // The file system has no direct I/O.

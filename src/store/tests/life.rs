@@ -81,7 +81,7 @@ pub fn live(
 ) -> Checked<(Model, Marks)> {
     let (place, ops) = (place.clone(), ops.to_vec());
     run(move || async move {
-        let (life, report) = Life::open(Rc::new(Ring::default()), &place, model, seed)?;
+        let (life, report) = Life::open(Rc::new(Ring::new().unwrap()), &place, model, seed)?;
         life.compare_after_open(floor, &report)?;
         let closed = life.clone().go_through(ops, end).await?;
         ensure!(closed || end != End::Close, "the store failed");
