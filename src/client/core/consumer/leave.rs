@@ -296,6 +296,7 @@ impl Consumer {
     pub(super) fn end(&mut self) {
         self.life = Life::Stopped;
         self.timers.clear();
+        self.single.clear();
         self.asks.clear();
         self.hands.clear();
         self.end_polls();

@@ -127,6 +127,8 @@ struct Topic {
     again: bool,
     /// How often in a row this consumer was not among them.
     misses: u32,
+    /// It has announced itself because of that, and no broker has heard of it yet.
+    announcing: bool,
     /// Members at the last look.
     members: usize,
 }
@@ -159,6 +161,8 @@ struct Owned {
     pulling: Pulling,
     /// Id of the broker to pull from.
     broker_id: u64,
+    /// The broker is being asked for its lock (orderly).
+    lock_asked: bool,
     /// Until when the broker's lock counts, ms (orderly).
     locked_until: u64,
     /// In the line of queues that have something ready.
@@ -226,6 +230,8 @@ pub struct Consumer {
     line: VecDeque<MessageQueue>,
     polls: polled::Polls,
     timers: BTreeSet<(u64, Timer)>,
+    /// When each of those is due that are set once at a time, ms.
+    single: BTreeMap<Timer, u64>,
     effects: Vec<Effect>,
     /// Offsets of the file (broadcasting).
     file: OffsetTable,
@@ -257,6 +263,7 @@ impl Consumer {
             line: VecDeque::new(),
             polls: polled::Polls::default(),
             timers: BTreeSet::new(),
+            single: BTreeMap::new(),
             effects: Vec::new(),
             file: OffsetTable::default(),
             storing: None,
@@ -325,6 +332,7 @@ impl Consumer {
                     asking: false,
                     again: false,
                     misses: 0,
+                    announcing: false,
                     members: 0,
                 };
                 self.topics.insert(topic.clone(), known);
@@ -449,6 +457,7 @@ impl Consumer {
             let Some((_, timer)) = self.timers.pop_first() else {
                 return;
             };
+            self.single.remove(&timer);
             match timer {
                 Timer::Rebalance => self.rebalance_all(now),
                 Timer::RebalanceTopic(topic) => self.rebalance_topic(now, &topic),
@@ -471,6 +480,18 @@ impl Consumer {
 
     fn set(&mut self, at: u64, timer: Timer) {
         self.timers.insert((at, timer));
+    }
+
+    /// Sets a timer of which one is enough: the earlier one stays.
+    fn set_single(&mut self, at: u64, timer: Timer) {
+        if let Some(&set) = self.single.get(&timer) {
+            if set <= at {
+                return;
+            }
+            self.timers.remove(&(set, timer.clone()));
+        }
+        self.single.insert(timer.clone(), at);
+        self.set(at, timer);
     }
 
     fn ask(&mut self, ask: Ask, to: Target, request: Request, timeout_ms: u64) -> u64 {

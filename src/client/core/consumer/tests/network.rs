@@ -393,13 +393,21 @@ impl World {
             Event::Heartbeat { client, broker } => {
                 if self.clients[client].alive {
                     let id = self.clients[client].id.clone();
+                    let ignores = self.brokers[broker].ignores_members;
                     let members = self.brokers[broker]
                         .members
                         .entry(GROUP.to_owned())
                         .or_default();
-                    if members.insert(id) {
+                    if !ignores && members.insert(id) {
                         self.notify(broker);
                     }
+                    self.at(1, Event::Heard { client });
+                }
+            }
+            Event::Heard { client } => {
+                if self.clients[client].alive {
+                    self.clients[client].consumer.announced(now);
+                    self.drain(client);
                 }
             }
             Event::Notify { client } => {
