@@ -109,9 +109,11 @@ enum Timer {
     RenewLocks,
     LockAgain(Arc<str>),
     Pull(MessageQueue),
-    Start(MessageQueue),
+    /// Of an epoch of the queue.
+    Start(MessageQueue, u64),
     Ready(MessageQueue),
-    Leave(MessageQueue),
+    /// Of an epoch of the queue.
+    Leave(MessageQueue, u64),
     Poll,
     StopDeadline,
 }
@@ -466,15 +468,33 @@ impl Consumer {
                 Timer::RenewLocks => self.renew_locks(now),
                 Timer::LockAgain(broker) => self.lock_waiting(now, &broker),
                 Timer::Pull(queue) => self.pull_due(now, &queue),
-                Timer::Start(queue) => self.start_due(now, &queue),
+                Timer::Start(queue, epoch) if self.is_of(&queue, epoch) => {
+                    self.start_due(now, &queue);
+                }
                 Timer::Ready(queue) => {
                     self.line_up(now, &queue);
                     self.hand_out(now);
                 }
-                Timer::Leave(queue) => self.leave_due(&queue),
+                Timer::Leave(queue, epoch) if self.is_of(&queue, epoch) => {
+                    self.leave_due(now, &queue);
+                }
+                // Of an earlier stint of the queue.
+                Timer::Start(..) | Timer::Leave(..) => {}
                 Timer::Poll => self.poll_due(now),
                 Timer::StopDeadline => self.stop_now(now),
             }
+        }
+    }
+
+    fn is_of(&self, queue: &MessageQueue, epoch: u64) -> bool {
+        self.owned.get(queue).is_some_and(|own| own.epoch == epoch)
+    }
+
+    /// Sets a timer that is void when this epoch of the queue is over.
+    fn set_of(&mut self, at: u64, queue: &MessageQueue, timer: fn(MessageQueue, u64) -> Timer) {
+        if let Some(own) = self.owned.get(queue) {
+            let epoch = own.epoch;
+            self.set(at, timer(queue.clone(), epoch));
         }
     }
 

@@ -270,6 +270,7 @@ impl Consumer {
         if let Some(own) = self.owned.get_mut(queue) {
             if matches!(own.phase, Phase::Active | Phase::Leaving(_)) {
                 own.commit.value = own.commit.value.max(own.line.committable());
+                own.commit.wanted = true;
             }
         }
     }
@@ -315,6 +316,7 @@ impl Consumer {
                 for (queue, offset) in &offsets {
                     if let Some(own) = self.owned.get_mut(queue) {
                         own.commit.value = *offset;
+                        own.commit.wanted = true;
                     }
                 }
                 offsets.into_iter().map(|(queue, _)| queue).collect()
@@ -464,11 +466,15 @@ impl Consumer {
         match phase {
             Some(Phase::Active) => {
                 let commit = self.owned.get(queue).map(|own| own.commit.clone());
-                self.go_on_at(queue, offset);
+                self.go_on_at(now, queue, offset);
                 if let (Some(own), Some(commit)) = (self.owned.get_mut(queue), commit) {
                     // Committed is what was: until something is polled from there.
                     if !self.rules.auto_commit {
                         own.commit.value = commit.value;
+                        own.commit.wanted = commit.wanted;
+                    }
+                    if !own.commit.waiters.is_empty() {
+                        self.commit(queue);
                     }
                 }
                 self.pull(now, queue);

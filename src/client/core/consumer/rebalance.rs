@@ -240,12 +240,8 @@ impl Consumer {
         }
         let mut brokers = BTreeSet::new();
         for queue in wanted {
-            match self.owned.get_mut(queue) {
-                Some(own) => {
-                    if let Phase::Leaving(_) = own.phase {
-                        own.wanted_again = true;
-                    }
-                }
+            match self.owned.get(queue) {
+                Some(_) => self.want_again(now, queue),
                 None => {
                     self.gain(now, queue);
                     brokers.insert(queue.broker_name.clone());
@@ -414,7 +410,13 @@ impl Consumer {
             own.line.reset(0);
             own.phase = Phase::Locking;
             own.pulling = Pulling::default();
-            own.commit = Commit::default();
+            // What is on its way to the retry topic settles nothing here any more.
+            own.returning = 0;
+            let waiters = std::mem::take(&mut own.commit.waiters);
+            own.commit = Commit {
+                waiters,
+                ..Commit::default()
+            };
         });
         self.set_single(now, Timer::LockAgain(queue.broker_name.clone()));
     }
