@@ -306,7 +306,9 @@ impl Consumer {
                 own.commit.value.max(own.line.committable())
             };
             if self.rules.broadcast {
-                self.file.set(&queue, value);
+                if self.may_store_of(&own) {
+                    self.file.set(&queue, value);
+                }
             } else if matches!(own.phase, Phase::Leaving(_))
                 && own.commit.acked != Some(value)
                 && self.may_store_of(&own)

@@ -27,7 +27,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::client::core::io::{Answer, DeliveryId, Ticket};
+use crate::client::core::io::{Answer, DeliveryId, FileFault, Ticket};
 use crate::client::error::{Error, ErrorKind};
 use crate::client::message::{MessageQueue, ReceivedMessage};
 use crate::wire::body::heartbeat::{ConsumerData, SubscriptionData};
@@ -239,6 +239,8 @@ pub struct Consumer {
     file: OffsetTable,
     storing: Option<broadcast::Storing>,
     backup_asked: bool,
+    /// What is wrong with the file itself, until the backup is read.
+    unread: Option<FileFault>,
     /// Pulls and deliveries pause.
     suspended: bool,
     next_call: u64,
@@ -270,6 +272,7 @@ impl Consumer {
             file: OffsetTable::default(),
             storing: None,
             backup_asked: false,
+            unread: None,
             suspended: false,
             next_call: 0,
             next_delivery: 0,
@@ -404,6 +407,11 @@ impl Consumer {
             self.set(now + rebalance::LOCK_RENEW_MS, Timer::RenewLocks);
         }
         self.update_assigned(now);
+    }
+
+    /// Whether it waits for its file of offsets.
+    pub fn is_loading(&self) -> bool {
+        self.life == Life::Loading
     }
 
     /// Whether it has begun and not yet ended.

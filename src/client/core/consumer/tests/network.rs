@@ -115,6 +115,10 @@ impl World {
             Effect::Notice(Notice::Assigned { topic, mine, .. }) => {
                 self.clients[client].assigned.insert(topic, mine);
             }
+            Effect::Failed(error) => {
+                self.clients[client].faults.push(error);
+                self.clients[client].alive = false;
+            }
             Effect::Stopped => {
                 self.clients[client].stopped = true;
                 self.clients[client].alive = false;

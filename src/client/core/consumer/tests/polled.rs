@@ -10,7 +10,7 @@ fn poll(world: &mut World, client: usize, timeout_ms: u64) -> Vec<String> {
     let Ok(Answer::Messages(messages)) = answer else {
         panic!("{answer:?}");
     };
-    let bodies = messages.iter().map(|message| {
+    let bodies = messages.messages.iter().map(|message| {
         let body = message.body().to_vec();
         *world.ledger.consumed.entry(body.clone()).or_default() += 1;
         String::from_utf8(body).unwrap()
