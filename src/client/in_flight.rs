@@ -40,7 +40,7 @@ impl State {
 
     /// Who is to be told that there is room: the next one that it is enough for, and all where
     /// nothing is on its way whose end would tell another one.
-    fn to_wake(&mut self, fits: impl Fn(&State, usize) -> bool) -> Vec<Waker> {
+    fn tell_next(&mut self, fits: impl Fn(&State, usize) -> bool) -> Vec<Waker> {
         let most = if self.count == 0 { usize::MAX } else { 1 };
         let next = self.waiting.iter().position(|waiting| !waiting.woken);
         let Some(next) = next.filter(|&at| fits(self, self.waiting[at].bytes)) else {
@@ -135,7 +135,7 @@ impl InFlight {
 
     /// Tells those that there is room for.
     fn wake(&self, mut state: MutexGuard<'_, State>) {
-        let told = state.to_wake(|state, bytes| self.fits(state, bytes));
+        let told = state.tell_next(|state, bytes| self.fits(state, bytes));
         drop(state);
         told.into_iter().for_each(Waker::wake);
     }

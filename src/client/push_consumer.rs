@@ -454,6 +454,22 @@ mod tests {
     }
 
     #[test]
+    fn a_panic_in_a_hook_is_a_failure_too() {
+        struct Broken;
+        impl crate::client::hooks::ConsumeHook for Broken {
+            fn before_consume(&self, _: &ConsumeContext<'_>) {
+                panic!("bad hook");
+            }
+        }
+        let mut settings = settings();
+        settings.consume_hooks = crate::client::hooks::Hooks(vec![Arc::new(Broken) as _]);
+        let Outcome::Failed { what } = consume(&settings, &|_: &Batch| (), delivery()) else {
+            panic!("no failure");
+        };
+        assert_eq!(what, "a consume hook panicked: bad hook");
+    }
+
+    #[test]
     fn a_consumer_without_a_topic_is_refused_before_anything_is_started() {
         let client = ClientSettings::with_name_servers("127.0.0.1:1");
         let settings = PushConsumerSettings::new("g");

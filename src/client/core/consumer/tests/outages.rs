@@ -34,7 +34,7 @@ fn a_long_outage_asks_no_more_often_in_the_end_than_at_first() {
         world.join(rules(kind, 0), &["t"]);
         world.run(3000);
         world.faults.lost = 100;
-        let mut asked = |world: &mut World| {
+        let asked = |world: &mut World| {
             world.requests.clear();
             world.run(60_000);
             let of = |code| world.requests.get(&code).copied().unwrap_or(0);
@@ -54,5 +54,90 @@ fn a_long_outage_asks_no_more_often_in_the_end_than_at_first() {
         (0..10).for_each(|_| world.send("t", ""));
         world.run(5000);
         world.assert_consumed("t", kind == Kind::Concurrent);
+    }
+}
+
+/// The lock goes while a message is on its way to the retry topic.
+#[test]
+fn an_orderly_queue_goes_on_after_its_lock_was_lost_with_a_message_given_up() {
+    let mut world = World::new(3, 1);
+    world.topic("t", 1);
+    let mut rules = rules(Kind::Orderly, 0);
+    rules.max_reconsume_times = 0;
+    world.join(rules, &["t"]);
+    world.run(2000);
+    world.listener = Box::new(|_, _| Some(Outcome::Failed { what: "no".into() }));
+    world.send("t", "");
+    let queue = MessageQueue::new("t", "broker-0", 0);
+    while world.clients[0].consumer.owned[&queue].returning == 0 {
+        world.run(1);
+    }
+    world.listener = Box::new(|_, _| Some(Outcome::Success { ack_index: None }));
+    let now = world.now;
+    world.clients[0].consumer.lock_lost(now, &queue);
+    world.drain(0);
+    world.send("t", "");
+    world.run(5000);
+    assert_eq!(world.clients[0].consumer.owned[&queue].returning, 0);
+    world.run(10_000);
+    world.assert_consumed("t", false);
+}
+
+/// Nobody waits for ever for a listener that never comes back.
+#[test]
+fn a_queue_that_comes_back_does_not_wait_for_a_listener_that_hangs() {
+    let mut world = World::new(4, 1);
+    world.topic("t", 4);
+    world.join(rules(Kind::Concurrent, 0), &["t"]);
+    world.run(1000);
+    world.listener = Box::new(|_, _| None);
+    (0..4).for_each(|id| world.send_to(0, "t", id, ""));
+    world.run(1000);
+    world.join(rules(Kind::Concurrent, 1), &["t"]);
+    world.run(3000);
+    assert!(world.clients[0].consumer.assignment().len() <= 3);
+    world.listener = Box::new(|_, _| Some(Outcome::Success { ack_index: None }));
+    let hung: Vec<_> = world.clients[0].in_hand.keys().copied().collect();
+    assert_eq!(hung.len(), 4);
+    world.crash(1);
+    world.run(5000);
+    assert_eq!(world.clients[0].consumer.assignment().len(), 4 + 1);
+    (0..4).for_each(|id| world.send_to(0, "t", id, ""));
+    world.run(3000);
+    // Late outcomes settle nothing that is not theirs any more.
+    for delivery in hung {
+        world.finish(0, delivery, Outcome::Success { ack_index: None });
+    }
+    world.run(8000);
+    world.assert_consumed("t", false);
+    assert_eq!(world.committed("t"), world.ends("t"));
+}
+
+#[test]
+fn a_broadcasting_consumer_without_readable_offsets_does_not_start() {
+    let file = "10.0.0.0@DEFAULT/g/offsets.json";
+    let garbled = b"\0\0".to_vec();
+    for (first, backup) in [
+        (Some(garbled.clone()), None),
+        (Some(garbled.clone()), Some(garbled.clone())),
+        (None, Some(garbled.clone())),
+    ] {
+        let mut world = World::new(5, 1);
+        world.topic("t", 1);
+        let files = [(file.to_owned(), first), (format!("{file}.bak"), backup)];
+        let files = files.into_iter();
+        world.files = files.filter_map(|(path, f)| Some((path, f?))).collect();
+        let mut rules = rules(Kind::Concurrent, 0);
+        rules.broadcast = true;
+        rules.file_id = "10.0.0.0@DEFAULT".into();
+        rules.from = ConsumeFromWhere::LastOffset;
+        world.join(rules, &["t"]);
+        world.run(3000);
+        assert!(!world.clients[0].alive && !world.clients[0].consumer.is_running());
+        let last = world.clients[0].faults.last().unwrap();
+        assert!(
+            matches!(last.kind(), ErrorKind::OffsetFile { .. }),
+            "{last}"
+        );
     }
 }
