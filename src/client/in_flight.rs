@@ -1,5 +1,6 @@
 //! The bound on what one producer has on its way.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,14 +17,66 @@ pub(crate) struct InFlight {
 struct State {
     count: usize,
     bytes: usize,
-    waiting: VecDeque<(u64, Waker)>,
+    /// In the order of coming.
+    waiting: VecDeque<Waiting>,
     last_waiter: u64,
+}
+
+struct Waiting {
+    number: u64,
+    bytes: usize,
+    waker: Waker,
+    /// It was told that there is room. Until it comes for it, others may: it may never come.
+    woken: bool,
+}
+
+impl State {
+    /// Whether it is the turn of the one with this number, or of a newcomer.
+    fn is_turn_of(&self, number: Option<u64>) -> bool {
+        let first = self.waiting.iter().find(|waiting| !waiting.woken);
+        // Its own entry is still marked as woken when it comes.
+        first.is_none_or(|first| number.is_some_and(|number| number <= first.number))
+    }
+
+    /// Who is to be told that there is room: the next one that it is enough for, and all where
+    /// nothing is on its way whose end would tell another one.
+    fn tell_next(&mut self, fits: impl Fn(&State, usize) -> bool) -> Vec<Waker> {
+        let most = if self.count == 0 { usize::MAX } else { 1 };
+        let next = self.waiting.iter().position(|waiting| !waiting.woken);
+        let Some(next) = next.filter(|&at| fits(self, self.waiting[at].bytes)) else {
+            return Vec::new();
+        };
+        let told = self.waiting.iter_mut().skip(next).take(most);
+        told.map(|waiting| {
+            waiting.woken = true;
+            waiting.waker.clone()
+        })
+        .collect()
+    }
 }
 
 /// Room that one send takes, until it is dropped.
 pub(crate) struct Room {
     of: Arc<InFlight>,
     bytes: usize,
+}
+
+thread_local! {
+    static UNBOUNDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a callback, whose sends never wait for room: it would wait for that of sends whose
+/// callbacks come after it.
+pub(crate) fn unbounded<T>(callback: impl FnOnce() -> T) -> T {
+    struct Bounded;
+    impl Drop for Bounded {
+        fn drop(&mut self) {
+            UNBOUNDED.set(false);
+        }
+    }
+    let _bounded = Bounded;
+    UNBOUNDED.set(true);
+    callback()
 }
 
 /// Waits for room.
@@ -47,7 +100,7 @@ impl InFlight {
     /// Room at once, unless there is none or others wait for some.
     pub fn try_acquire(self: &Arc<Self>, bytes: usize) -> Option<Room> {
         let mut state = self.lock();
-        if !state.waiting.is_empty() {
+        if !state.is_turn_of(None) && !UNBOUNDED.get() {
             return None;
         }
         self.take(&mut state, bytes)
@@ -63,9 +116,7 @@ impl InFlight {
     }
 
     fn take(self: &Arc<Self>, state: &mut State, bytes: usize) -> Option<Room> {
-        let fits =
-            state.count < self.count_max && state.bytes.saturating_add(bytes) <= self.bytes_max;
-        if !fits && state.count > 0 {
+        if !self.fits(state, bytes) && !UNBOUNDED.get() {
             return None;
         }
         state.count += 1;
@@ -74,6 +125,19 @@ impl InFlight {
             of: self.clone(),
             bytes,
         })
+    }
+
+    fn fits(&self, state: &State, bytes: usize) -> bool {
+        let fits =
+            state.count < self.count_max && state.bytes.saturating_add(bytes) <= self.bytes_max;
+        fits || state.count == 0
+    }
+
+    /// Tells those that there is room for.
+    fn wake(&self, mut state: MutexGuard<'_, State>) {
+        let told = state.tell_next(|state, bytes| self.fits(state, bytes));
+        drop(state);
+        told.into_iter().for_each(Waker::wake);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -87,12 +151,7 @@ impl Drop for Room {
         let mut state = self.of.lock();
         state.count -= 1;
         state.bytes -= self.bytes;
-        // The first in the list stays there until it has its room, so that nobody overtakes it.
-        let first = state.waiting.front().map(|(_, waker)| waker.clone());
-        drop(state);
-        if let Some(waker) = first {
-            waker.wake();
-        }
+        self.of.wake(state);
     }
 }
 
@@ -102,32 +161,33 @@ impl Future for Acquire {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Room> {
         let of = self.of.clone();
         let mut state = of.lock();
-        let first = state.waiting.front().map(|(number, _)| *number);
-        if first.is_none() || first == self.waiter {
+        if state.is_turn_of(self.waiter) || UNBOUNDED.get() {
             if let Some(room) = of.take(&mut state, self.bytes) {
-                if self.waiter.take().is_some() {
-                    state.waiting.pop_front();
+                if let Some(number) = self.waiter.take() {
+                    state.waiting.retain(|waiting| waiting.number != number);
                 }
                 // There may be room for the next one as well.
-                let next = state.waiting.front().map(|(_, waker)| waker.clone());
-                drop(state);
-                if let Some(waker) = next {
-                    waker.wake();
-                }
+                of.wake(state);
                 return Poll::Ready(room);
             }
         }
         let waker = cx.waker().clone();
         match self.waiter {
             Some(number) => {
-                if let Some(place) = state.waiting.iter_mut().find(|(n, _)| *n == number) {
-                    place.1 = waker;
+                let mut waiting = state.waiting.iter_mut();
+                if let Some(place) = waiting.find(|waiting| waiting.number == number) {
+                    (place.waker, place.woken) = (waker, false);
                 }
             }
             None => {
                 state.last_waiter += 1;
                 let number = state.last_waiter;
-                state.waiting.push_back((number, waker));
+                state.waiting.push_back(Waiting {
+                    number,
+                    bytes: self.bytes,
+                    waker,
+                    woken: false,
+                });
                 self.waiter = Some(number);
             }
         }
@@ -141,14 +201,9 @@ impl Drop for Acquire {
             return;
         };
         let mut state = self.of.lock();
-        let was_first = state.waiting.front().is_some_and(|(n, _)| *n == number);
-        state.waiting.retain(|(n, _)| *n != number);
-        // Whoever is first now may have room.
-        let next = was_first.then(|| state.waiting.front().map(|(_, waker)| waker.clone()));
-        drop(state);
-        if let Some(waker) = next.flatten() {
-            waker.wake();
-        }
+        state.waiting.retain(|waiting| waiting.number != number);
+        // Whoever is next may have room.
+        self.of.wake(state);
     }
 }
 
@@ -204,6 +259,38 @@ mod tests {
         thread.join().unwrap();
         let state = bound.lock();
         assert_eq!((state.count, state.bytes, state.waiting.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn one_who_does_not_come_for_its_room_is_in_nobodys_way() {
+        let bound = InFlight::new(1, 10);
+        let room = bound.try_acquire(1).unwrap();
+        let mut parked = [pin!(bound.acquire(1)), pin!(bound.acquire(1))];
+        for parked in &mut parked {
+            assert!(block_on(poll_once(parked)).is_none());
+        }
+        let other = bound.clone();
+        let thread = std::thread::spawn(move || drop(block_on(other.acquire(1))));
+        while bound.lock().waiting.len() < 3 {
+            std::thread::yield_now();
+        }
+        drop(room);
+        thread.join().unwrap();
+        assert!(bound.try_acquire(1).is_some(), "nor of newcomers");
+        for parked in &mut parked {
+            assert!(block_on(poll_once(parked)).is_some(), "it may still come");
+        }
+    }
+
+    #[test]
+    fn callbacks_do_not_wait_for_room() {
+        let bound = InFlight::new(1, 10);
+        let room = bound.try_acquire(1).unwrap();
+        let more = unbounded(|| [bound.try_acquire(1), bound.try_acquire(1)]);
+        assert!(more.iter().all(Option::is_some));
+        assert!(bound.try_acquire(1).is_none());
+        drop((room, more));
+        assert_eq!(bound.lock().count, 0);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! is parked. One allocation a call.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 enum State<T> {
@@ -12,6 +12,8 @@ enum State<T> {
     Waiting(Option<Waker>),
     /// There, and not yet taken.
     Ready(T),
+    /// Nobody waits any more.
+    Unwanted,
     /// The other end is gone without an answer, or the answer was taken.
     Over,
 }
@@ -19,14 +21,23 @@ enum State<T> {
 struct Slot<T>(Mutex<State<T>>);
 
 impl<T> Slot<T> {
-    fn put(&self, state: State<T>) {
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
         // Nothing panics while the lock is held.
-        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Given back where nobody waits.
+    fn put(&self, state: State<T>) -> Option<State<T>> {
+        let mut slot = self.lock();
+        if let State::Unwanted = *slot {
+            return Some(state);
+        }
         let before = std::mem::replace(&mut *slot, state);
         drop(slot);
         if let State::Waiting(Some(waker)) = before {
             waker.wake();
         }
+        None
     }
 }
 
@@ -44,9 +55,14 @@ pub(crate) fn one_shot<T>() -> (Answering<T>, Answer<T>) {
 
 impl<T> Answering<T> {
     /// Answers.
-    pub fn answer(mut self, value: T) {
-        if let Some(slot) = self.0.take() {
-            slot.put(State::Ready(value));
+    ///
+    /// # Errors
+    /// The answer, where nobody waits for it any more.
+    pub fn answer(mut self, value: T) -> Result<(), T> {
+        let slot = self.0.take();
+        match slot.and_then(|slot| slot.put(State::Ready(value))) {
+            Some(State::Ready(value)) => Err(value),
+            _ => Ok(()),
         }
     }
 }
@@ -54,8 +70,24 @@ impl<T> Answering<T> {
 impl<T> Drop for Answering<T> {
     fn drop(&mut self) {
         if let Some(slot) = self.0.take() {
-            slot.put(State::Over);
+            let _ = slot.put(State::Over);
         }
+    }
+}
+
+impl<T> Answer<T> {
+    /// Does not wait any more; the answer, if it has come and was not taken.
+    pub fn give_up(&mut self) -> Option<T> {
+        match std::mem::replace(&mut *self.0.lock(), State::Unwanted) {
+            State::Ready(value) => Some(value),
+            _ => None,
+        }
+    }
+}
+
+impl<T> Drop for Answer<T> {
+    fn drop(&mut self) {
+        self.give_up();
     }
 }
 
@@ -63,7 +95,7 @@ impl<T> Future for Answer<T> {
     type Output = Option<T>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
-        let mut slot = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.0.lock();
         match &mut *slot {
             State::Waiting(Some(waker)) if waker.will_wake(cx.waker()) => Poll::Pending,
             State::Waiting(waker) => {
@@ -87,7 +119,7 @@ mod tests {
     fn an_answer_arrives_from_another_thread_before_and_after_it_is_waited_for() {
         for round in 0..200 {
             let (answering, answer) = one_shot();
-            let thread = std::thread::spawn(move || answering.answer(round));
+            let thread = std::thread::spawn(move || answering.answer(round).unwrap());
             if round % 2 == 0 {
                 std::thread::yield_now();
             }
@@ -105,8 +137,19 @@ mod tests {
         let thread = std::thread::spawn(move || block_on(answer));
         drop(answering);
         assert_eq!(thread.join().unwrap(), None);
+    }
+
+    #[test]
+    fn an_answer_that_nobody_takes_is_given_back() {
         let (answering, answer) = one_shot();
         drop(answer);
-        answering.answer(1);
+        assert_eq!(answering.answer(1), Err(1), "who waited is gone");
+        let (answering, mut answer) = one_shot();
+        assert_eq!(answering.answer(2), Ok(()));
+        assert_eq!(answer.give_up(), Some(2), "it has come, and was not taken");
+        let (answering, mut answer) = one_shot();
+        assert_eq!(answering.answer(3), Ok(()));
+        assert_eq!(block_on(&mut answer), Some(3));
+        assert_eq!(answer.give_up(), None, "it was taken");
     }
 }

@@ -1,7 +1,9 @@
 //! A consumer that is asked for messages (`DefaultLitePullConsumer`).
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::core::io::{
@@ -95,12 +97,15 @@ impl PullConsumer {
         self.poll_async(timeout).wait()
     }
 
-    /// As [`PullConsumer::poll`], as a future. Dropped before its end it may lose messages that
-    /// were just answered: they come again only after a seek.
+    /// As [`PullConsumer::poll`], as a future. What comes for one that is dropped before its end
+    /// goes to the next poll.
     pub fn poll_async(&self, timeout: Duration) -> Pending<Vec<ReceivedMessage>> {
         let timeout_ms = millis(timeout);
-        self.call(ConsumerCall::Poll { timeout_ms }, |answer| match answer {
-            Answer::Messages(messages) => Some(unpacked(messages)),
+        let instance = self.0.instance.clone();
+        let call = instance.call(self.command(ConsumerCall::Poll { timeout_ms }));
+        let polling = Polling { call, instance };
+        Pending::steps(polling, |answer| match answer {
+            Answer::Messages(polled) => Some(unpacked(polled.messages)),
             _ => None,
         })
     }
@@ -204,12 +209,38 @@ impl PullConsumer {
     }
 
     fn call<T>(&self, call: ConsumerCall, turn: fn(Answer) -> Option<T>) -> Pending<T> {
-        let command = Command::Consumer {
+        Pending::call(self.0.instance.call(self.command(call)), turn)
+    }
+
+    fn command(&self, call: ConsumerCall) -> Command {
+        Command::Consumer {
             ticket: Ticket(0),
             consumer: self.0.consumer,
             call,
-        };
-        Pending::call(self.0.instance.call(command), turn)
+        }
+    }
+}
+
+/// A poll; dropped it gives back what has come.
+struct Polling {
+    call: Call,
+    instance: Arc<Instance>,
+}
+
+impl Future for Polling {
+    type Output = Result<Answer>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Answer>> {
+        Pin::new(&mut self.call).poll(cx)
+    }
+}
+
+impl Drop for Polling {
+    fn drop(&mut self) {
+        if let Some(Ok(Answer::Messages(polled))) = self.call.give_up() {
+            let command = Command::Unpolled(polled);
+            self.instance.post(Post::Command(command, Waiter::NOBODY));
+        }
     }
 }
 

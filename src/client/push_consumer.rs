@@ -261,6 +261,8 @@ impl Drop for Inner {
             let post = Post::Command(self.stopping(), Waiter::NOBODY);
             self.instance.post(post);
         }
+        // Nothing is delivered any more; the threads end when they are done.
+        self.instance.post(Post::Sink(self.consumer, None));
     }
 }
 
@@ -334,8 +336,23 @@ pub(super) fn subscriptions_of<S: Into<Subscription>>(
     subscriptions.into_iter().map(parts).collect()
 }
 
-/// Calls the listener; what it panics with is a failure of the batch.
+/// Calls the hooks and the listener; what any of them panics with is a failure of the batch.
 fn consume<O: Into<Outcome>>(
+    settings: &PushConsumerSettings,
+    listener: &impl Fn(&Batch) -> O,
+    delivery: Delivery,
+) -> Outcome {
+    let hooked = AssertUnwindSafe(|| consume_hooked(settings, listener, delivery));
+    catch_unwind(hooked).unwrap_or_else(|panic| {
+        let text = panic_text(&*panic);
+        tracing::error!(panic = text, "a consume hook panicked");
+        Outcome::Failed {
+            what: format!("a consume hook panicked: {text}"),
+        }
+    })
+}
+
+fn consume_hooked<O: Into<Outcome>>(
     settings: &PushConsumerSettings,
     listener: &impl Fn(&Batch) -> O,
     delivery: Delivery,
@@ -434,6 +451,22 @@ mod tests {
             panic!("no failure");
         };
         assert_eq!(what, "the listener panicked: bad t/b/0");
+    }
+
+    #[test]
+    fn a_panic_in_a_hook_is_a_failure_too() {
+        struct Broken;
+        impl crate::client::hooks::ConsumeHook for Broken {
+            fn before_consume(&self, _: &ConsumeContext<'_>) {
+                panic!("bad hook");
+            }
+        }
+        let mut settings = settings();
+        settings.consume_hooks = crate::client::hooks::Hooks(vec![Arc::new(Broken) as _]);
+        let Outcome::Failed { what } = consume(&settings, &|_: &Batch| (), delivery()) else {
+            panic!("no failure");
+        };
+        assert_eq!(what, "a consume hook panicked: bad hook");
     }
 
     #[test]

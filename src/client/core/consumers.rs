@@ -28,6 +28,9 @@ const UNKNOWN_MS: u64 = 1000;
 /// Turns of that; from then on it is asked for like every other.
 const UNKNOWN_TURNS: u32 = 10;
 
+/// Most requests of brokers that wait for listeners.
+const ASKED_MAX: usize = 10_000;
+
 /// One consumer.
 #[derive(Debug)]
 struct Member {
@@ -56,6 +59,14 @@ struct Fetch {
     deadline: u64,
 }
 
+/// A request of a broker that is not answered yet.
+#[derive(Debug)]
+struct Asked {
+    whose: ConsumerId,
+    peer: PeerId,
+    request: Request,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Consumers {
@@ -65,7 +76,7 @@ pub(super) struct Consumers {
     next_send: u64,
     has_producer: bool,
     /// Requests of brokers that are not answered yet.
-    asked: HashMap<u64, (PeerId, Request)>,
+    asked: HashMap<u64, Asked>,
     next_asked: u64,
     fetches: Vec<Fetch>,
     /// Topics without a route: when it is asked for again, ms, and how often it was.
@@ -85,10 +96,25 @@ impl Consumers {
         members.chain(fetches).chain(unknown).flatten().min()
     }
 
+    /// Forgets a consumer, with what brokers asked of it.
+    fn remove(&mut self, id: ConsumerId) -> Option<Member> {
+        self.asked.retain(|_, asked| asked.whose != id);
+        self.list.remove(&id)
+    }
+
+    /// A connection has ended: who asked by it waits no more.
+    pub fn end_peer(&mut self, peer: PeerId) {
+        self.asked.retain(|_, asked| asked.peer != peer);
+    }
+
     fn of_group(&mut self, group: &str) -> Option<&mut Consumer> {
-        let mut members = self.list.values_mut();
-        let member = members.find(|member| *member.consumer.rules().group == *group);
-        member.map(|member| &mut member.consumer)
+        self.id_of_group(group).map(|(_, consumer)| consumer)
+    }
+
+    fn id_of_group(&mut self, group: &str) -> Option<(ConsumerId, &mut Consumer)> {
+        let mut members = self.list.iter_mut();
+        let (&id, member) = members.find(|(_, m)| *m.consumer.rules().group == *group)?;
+        Some((id, &mut member.consumer))
     }
 }
 
@@ -170,6 +196,11 @@ impl Core {
             Command::OffsetsLoaded { consumer, result } => {
                 if let Some(member) = self.consumers.list.get_mut(&consumer) {
                     member.consumer.offsets_loaded(now.at, result);
+                }
+            }
+            Command::Unpolled(polled) => {
+                if let Some(member) = self.consumers.list.get_mut(&polled.consumer) {
+                    member.consumer.unpolled(now.at, polled);
                 }
             }
             Command::OffsetsStored { consumer, result } => {
@@ -363,7 +394,7 @@ impl Core {
             }
         }
         for id in failed {
-            if let Some(member) = self.consumers.list.remove(&id) {
+            if let Some(member) = self.consumers.remove(id) {
                 if let Some(starting) = member.starting {
                     let error = error.clone().of_group(&member.consumer.rules().group);
                     done(out, starting.ticket, Err(error));
@@ -424,7 +455,8 @@ impl Core {
             };
             let heard = starting.announced || !reachable;
             let over = starting.deadline <= now.at;
-            if (starting.topics.is_empty() && heard) || over {
+            let ready = starting.topics.is_empty() && !member.consumer.is_loading();
+            if (ready && heard) || over {
                 done(out, starting.ticket, Ok(Answer::Nothing));
                 member.starting = None;
             }
@@ -466,13 +498,25 @@ impl Core {
         let consumers = &mut self.consumers;
         consumers.next_asked += 1;
         let number = consumers.next_asked;
-        let Some(consumer) = consumers.of_group(&group) else {
+        let full = consumers.asked.len() >= ASKED_MAX;
+        let Some((whose, consumer)) = consumers.id_of_group(&group) else {
             return false;
         };
+        if full {
+            // The broker asks again.
+            return true;
+        }
         consumer.requested(now, ReplyTo(number), request);
-        let mut head = request.clone();
-        head.body = Default::default();
-        self.consumers.asked.insert(number, (peer, head));
+        if !request.fixed.is_one_way() {
+            let mut request = request.clone();
+            request.body = Default::default();
+            let asked = Asked {
+                whose,
+                peer,
+                request,
+            };
+            consumers.asked.insert(number, asked);
+        }
         true
     }
 
@@ -617,9 +661,14 @@ impl Core {
                 file,
                 content,
             }),
-            Effect::Done { ticket, result } => done(out, ticket, result),
+            Effect::Done { ticket, mut result } => {
+                if let Ok(Answer::Messages(polled)) = &mut result {
+                    polled.consumer = id;
+                }
+                done(out, ticket, result);
+            }
             Effect::Respond { to, response } => {
-                if let Some((peer, request)) = self.consumers.asked.remove(&to.0) {
+                if let Some(Asked { peer, request, .. }) = self.consumers.asked.remove(&to.0) {
                     self.answer_broker(now, peer, &request, &response, out);
                 }
             }
@@ -630,12 +679,27 @@ impl Core {
                 let (all, mine) = (all.len(), mine.len());
                 tracing::debug!(topic = &*topic, all, mine, "queues were shared out");
             }
+            Effect::Failed(error) => self.consumer_failed(id, error, out),
             Effect::Stopped => self.consumer_stopped(now, id, out),
         }
     }
 
+    fn consumer_failed(&mut self, id: ConsumerId, error: Error, out: &mut Vec<Output>) {
+        let Some(member) = self.consumers.remove(id) else {
+            return;
+        };
+        self.heartbeats.change();
+        match member.starting {
+            Some(starting) => done(out, starting.ticket, Err(error)),
+            None => tracing::error!(%error, "a consumer has ended"),
+        }
+        for ticket in member.stopping {
+            done(out, ticket, Ok(Answer::Nothing));
+        }
+    }
+
     fn consumer_stopped(&mut self, now: Now, id: ConsumerId, out: &mut Vec<Output>) {
-        let Some(member) = self.consumers.list.remove(&id) else {
+        let Some(member) = self.consumers.remove(id) else {
             return;
         };
         let group = member.consumer.rules().group.clone();

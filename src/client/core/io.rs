@@ -216,6 +216,8 @@ pub enum Command {
         /// What came of it.
         result: Result<Option<Vec<u8>>, FileFault>,
     },
+    /// Who polled does not want what came any more: the next one gets it.
+    Unpolled(Polled),
     /// The offset file was written, or not.
     OffsetsStored {
         /// Whose.
@@ -537,11 +539,32 @@ pub enum Answer {
     /// Queues.
     Queues(Arc<[MessageQueue]>),
     /// Messages.
-    Messages(Vec<ReceivedMessage>),
+    Messages(Polled),
     /// An offset.
     Offset(Option<i64>),
     /// The answer as it came.
     Response(Box<Response>),
+}
+
+/// What a poll has brought. Where it does not get to who polled, it is given back by
+/// [`Command::Unpolled`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Polled {
+    /// Whose.
+    pub consumer: ConsumerId,
+    /// The consumer's number for this stint of the queue.
+    pub epoch: u64,
+    /// The messages, of one queue, in order.
+    pub messages: Vec<ReceivedMessage>,
+}
+
+impl Polled {
+    /// Nothing came.
+    pub const NOTHING: Polled = Polled {
+        consumer: ConsumerId(0),
+        epoch: 0,
+        messages: Vec::new(),
+    };
 }
 
 /// What is wrong with a file.

@@ -32,6 +32,7 @@ impl Life {
                 command,
                 Command::Consumed { .. }
                     | Command::OffsetsLoaded { .. }
+                    | Command::Unpolled(_)
                     | Command::OffsetsStored { .. }
             ),
             Life::Stopped => true,

@@ -447,6 +447,7 @@ impl Core {
         let Some(ended) = self.peers.end(peer) else {
             return;
         };
+        self.consumers.end_peer(peer);
         let Ended {
             address,
             was_open,
@@ -589,6 +590,7 @@ fn ticket_of(command: &Command) -> Option<Ticket> {
         Command::NameServers(_)
         | Command::Consumed { .. }
         | Command::OffsetsLoaded { .. }
+        | Command::Unpolled(_)
         | Command::OffsetsStored { .. } => None,
     }
 }

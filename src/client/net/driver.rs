@@ -28,6 +28,7 @@ use crate::client::core::io::{
     Answer, Command, ConsumerId, Delivery, FileFault, Input, Now, Outcome, Output, PeerId,
 };
 use crate::client::error::Result;
+use crate::client::in_flight::{self, Room};
 use crate::client::settings::ClientSettings;
 use crate::client::workers::Workers;
 use crate::local_event::LocalEvent;
@@ -64,7 +65,7 @@ pub(super) struct Driver {
     waiters: Waiters,
     sinks: HashMap<ConsumerId, Sink>,
     published: Arc<PublishTable>,
-    callbacks: Option<Workers<(Callback, Result<Answer>)>>,
+    callbacks: Option<Workers<Finished>>,
     files: Option<Workers<FileJob>>,
     inbox: Inbox,
     offsets: PathBuf,
@@ -265,11 +266,18 @@ impl Driver {
                     debug_assert!(false, "a command that ends twice");
                     return;
                 };
-                // Whoever is woken finds it.
-                drop(waiter.room);
+                let mut room = waiter.room;
+                if !matches!(waiter.how, How::Callback(_)) {
+                    // Whoever is woken finds it.
+                    room = None;
+                }
                 match waiter.how {
-                    How::Answering(answering) => answering.answer(result),
-                    How::Callback(callback) => self.call_back(callback, result),
+                    How::Answering(answering) => {
+                        if let Err(Ok(Answer::Messages(polled))) = answering.answer(result) {
+                            self.input(now, Input::Command(Command::Unpolled(polled)));
+                        }
+                    }
+                    How::Callback(callback) => self.call_back((callback, result, room)),
                     How::Nobody => {}
                 }
             }
@@ -327,13 +335,16 @@ impl Driver {
         }
     }
 
-    fn call_back(&mut self, callback: Callback, result: Result<Answer>) {
+    fn call_back(&mut self, finished: Finished) {
         let workers = self.callbacks.get_or_insert_with(|| {
-            Workers::new("ringmq-callback", 1, |(callback, result): (Callback, _)| {
-                callback(result);
+            Workers::new("ringmq-callback", 1, |finished: Finished| {
+                let (callback, result, room) = finished;
+                // Until now it counts as being on its way: so few wait here.
+                drop(room);
+                in_flight::unbounded(|| callback(result));
             })
         });
-        if workers.submit((callback, result)).is_err() {
+        if workers.submit(finished).is_err() {
             tracing::error!("a callback is lost: no thread can be started");
         }
     }
@@ -381,6 +392,9 @@ impl Driver {
         self.input(now, Input::Command(command));
     }
 }
+
+/// A callback, what it is called with, and the room that its send takes until then.
+type Finished = (Callback, Result<Answer>, Option<Room>);
 
 fn run(folder: &std::path::Path, job: FileJob) -> Command {
     match job {

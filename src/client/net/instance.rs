@@ -269,6 +269,11 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    /// Does not wait any more; the end, if it has come and was not taken.
+    pub fn give_up(&mut self) -> Option<Result<Answer>> {
+        self.answer.give_up()
+    }
+
     /// Waits on this thread.
     pub fn wait(self) -> Result<Answer> {
         future::block_on(self)

@@ -83,6 +83,7 @@ pub(super) fn ticket_of(command: &mut Command) -> Option<&mut Ticket> {
         Command::NameServers(_)
         | Command::Consumed { .. }
         | Command::OffsetsLoaded { .. }
+        | Command::Unpolled(_)
         | Command::OffsetsStored { .. } => None,
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! `offsets.json` is replaced when something changed, every 5 s and at the end; what it
 //! said before goes to `offsets.json.bak` first. A file that cannot be read is answered
-//! by the other; one that cannot be written is told, and tried again next time: nothing
+//! by the other, and where neither can be, the start fails; one that cannot be written is told, and tried again next time: nothing
 //! that was consumed is lost by it but the memory of it.
 
 use std::collections::BTreeMap;
@@ -133,8 +133,20 @@ impl Consumer {
                     self.file.content = None;
                 }
             }
-            Ok(None) => {}
-            Err(fault) => self.file_fault(fault),
+            Ok(None) => {
+                if let Some(fault) = self.unread.take() {
+                    self.fail(fault);
+                    return;
+                }
+            }
+            Err(fault) if first => {
+                self.file_fault(fault.clone());
+                self.unread = Some(fault);
+            }
+            Err(fault) => {
+                self.fail(fault);
+                return;
+            }
         }
         if first && self.file.content.is_none() {
             let file = self.backup();
@@ -144,6 +156,15 @@ impl Consumer {
         }
     }
 
+    /// Where it was is not known, and any other place would skip messages or repeat them all:
+    /// it does not start.
+    fn fail(&mut self, fault: FileFault) {
+        let FileFault { path, why } = fault;
+        let error = Error::new(ErrorKind::OffsetFile { path, why }).of_group(&self.rules.group);
+        self.life = Life::Stopped;
+        self.effects.push(Effect::Failed(error));
+    }
+
     fn file_fault(&mut self, fault: FileFault) {
         let FileFault { path, why } = fault;
         self.fault(Error::new(ErrorKind::OffsetFile { path, why }));
@@ -151,10 +172,13 @@ impl Consumer {
 
     /// Writes the file, if it says something else.
     pub(super) fn store_file(&mut self) {
-        for (queue, own) in &self.owned {
-            if matches!(own.phase, Phase::Active) {
-                self.file.set(queue, own.commit.value);
-            }
+        let due = self
+            .owned
+            .iter()
+            .filter(|(_, own)| matches!(own.phase, Phase::Active) && self.may_store_of(own));
+        let due: Vec<_> = due.map(|(q, own)| (q.clone(), own.commit.value)).collect();
+        for (queue, offset) in due {
+            self.file.set(&queue, offset);
         }
         if !self.file.changed || self.storing.is_some() {
             return;

@@ -116,6 +116,8 @@ pub enum Effect {
     },
     /// For the application.
     Notice(Notice),
+    /// It could not start, and is over.
+    Failed(Error),
     /// Everything is done; brokers may be told that the consumer is gone.
     Stopped,
 }

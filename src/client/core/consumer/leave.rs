@@ -16,6 +16,9 @@ use crate::wire::codes::request;
 
 /// When a question that failed is asked again, ms.
 const AGAIN_MS: u64 = 1000;
+/// How long a queue that is wanted again waits for listeners that still have something of
+/// it, ms.
+const WANTED_MS: u64 = 2000;
 /// How often storing an offset is tried before a queue is given up.
 const TRIES: u32 = 3;
 
@@ -63,6 +66,7 @@ impl Consumer {
             own.line.drop_waiting();
             own.pulling = super::pull::Pulling::default();
         });
+        self.unblock_all(now);
         if self.rules.kind == super::Kind::Polled && self.rules.auto_commit {
             self.commit_polled(queue);
         }
@@ -75,7 +79,7 @@ impl Consumer {
         if self.rules.locks() {
             // As long as a listener may take: then the others have waited long enough.
             let at = now + self.rules.consume_timeout_ms;
-            self.set(at, Timer::Leave(queue.clone()));
+            self.set_of(at, queue, Timer::Leave);
         }
         self.leave_on(now, queue);
         true
@@ -93,6 +97,13 @@ impl Consumer {
             own.commit.value = own.commit.value.max(own.line.committable());
         }
         let value = own.commit.value;
+        if !self.may_store(queue) {
+            self.stored(now, queue);
+            return;
+        }
+        let Some(own) = self.owned.get_mut(queue) else {
+            return;
+        };
         if self.rules.broadcast {
             self.file.set(queue, value);
             self.forget(now, queue);
@@ -171,7 +182,7 @@ impl Consumer {
                         if let Some(own) = self.owned.get_mut(queue) {
                             own.phase = Phase::Leaving(Leaving::Storing(time));
                         }
-                        self.set(now + AGAIN_MS, Timer::Leave(queue.clone()));
+                        self.set_of(now + AGAIN_MS, queue, Timer::Leave);
                     }
                 }
             },
@@ -189,7 +200,22 @@ impl Consumer {
         }
     }
 
-    pub(super) fn leave_due(&mut self, queue: &MessageQueue) {
+    /// A queue that is being given back is this consumer's again. Listeners that still have
+    /// something of it are waited for, but not for ever: without locks nothing else bounds it.
+    pub(super) fn want_again(&mut self, now: u64, queue: &MessageQueue) {
+        let Some(own) = self.owned.get_mut(queue) else {
+            return;
+        };
+        if !matches!(own.phase, Phase::Leaving(_)) {
+            return;
+        }
+        let news = !std::mem::replace(&mut own.wanted_again, true);
+        if news && !self.rules.locks() {
+            self.set_of(now + WANTED_MS, queue, Timer::Leave);
+        }
+    }
+
+    pub(super) fn leave_due(&mut self, now: u64, queue: &MessageQueue) {
         let Some(own) = self.owned.get(queue) else {
             return;
         };
@@ -197,6 +223,16 @@ impl Consumer {
             Phase::Leaving(Leaving::Storing(time)) => self.store_last(queue, time),
             // A listener took longer than it may: what it does is void.
             Phase::Leaving(Leaving::Waiting) if self.rules.locks() => self.store_last(queue, 1),
+            // What it has comes again: the queue cannot wait for it any longer.
+            Phase::Leaving(Leaving::Waiting) if own.wanted_again => {
+                let born = self.new_epoch();
+                if let Some(own) = self.owned.get_mut(queue) {
+                    own.born = born;
+                    own.in_hand = 0;
+                    own.returning = 0;
+                }
+                self.leave_on(now, queue);
+            }
             _ => {}
         }
     }
@@ -207,6 +243,7 @@ impl Consumer {
             return;
         };
         self.held -= own.line.count();
+        self.unblock_all(now);
         for ticket in own.commit.waiters {
             self.commit_done(ticket, None);
         }
@@ -269,8 +306,13 @@ impl Consumer {
                 own.commit.value.max(own.line.committable())
             };
             if self.rules.broadcast {
-                self.file.set(&queue, value);
-            } else if matches!(own.phase, Phase::Leaving(_)) && own.commit.acked != Some(value) {
+                if self.may_store_of(&own) {
+                    self.file.set(&queue, value);
+                }
+            } else if matches!(own.phase, Phase::Leaving(_))
+                && own.commit.acked != Some(value)
+                && self.may_store_of(&own)
+            {
                 let guarded = self.rules.locks() && own.locked_until <= now;
                 if !guarded {
                     self.tell_offset(&queue, value);
@@ -296,6 +338,7 @@ impl Consumer {
     pub(super) fn end(&mut self) {
         self.life = Life::Stopped;
         self.timers.clear();
+        self.single.clear();
         self.asks.clear();
         self.hands.clear();
         self.end_polls();

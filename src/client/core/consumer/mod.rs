@@ -18,6 +18,7 @@
 //! | [`broadcast`] | the file of offsets of a broadcasting consumer |
 //! | [`polled`] | the pull consumer: poll, seek, pause, commit |
 //! | [`pushed`] | what brokers ask of consumers |
+//! | [`timers`] | when something is due |
 //!
 //! A consumer is driven by its methods, each with the time: ms of a clock that never goes
 //! back. What it wants done it leaves in its [`Effect`]s; each [`Effect::Ask`] is answered
@@ -27,7 +28,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::client::core::io::{Answer, DeliveryId, Ticket};
+use crate::client::core::io::{Answer, DeliveryId, FileFault, Ticket};
 use crate::client::error::{Error, ErrorKind};
 use crate::client::message::{MessageQueue, ReceivedMessage};
 use crate::wire::body::heartbeat::{ConsumerData, SubscriptionData};
@@ -50,6 +51,7 @@ mod rebalance;
 mod retry;
 pub mod rules;
 mod start;
+mod timers;
 
 #[cfg(test)]
 mod tests;
@@ -63,6 +65,7 @@ use leave::Leaving;
 use process_queue::ProcessQueue;
 use pull::Pulling;
 use start::Starting;
+use timers::Timer;
 
 /// What a question was about.
 #[derive(Debug)]
@@ -99,23 +102,6 @@ enum AskQueue {
     Unlock,
 }
 
-/// When something is due.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Timer {
-    Rebalance,
-    RebalanceTopic(Arc<str>),
-    Persist,
-    Clean,
-    RenewLocks,
-    LockAgain(Arc<str>),
-    Pull(MessageQueue),
-    Start(MessageQueue),
-    Ready(MessageQueue),
-    Leave(MessageQueue),
-    Poll,
-    StopDeadline,
-}
-
 /// What is wanted of a topic, and what is known of it.
 #[derive(Debug)]
 struct Topic {
@@ -127,6 +113,8 @@ struct Topic {
     again: bool,
     /// How often in a row this consumer was not among them.
     misses: u32,
+    /// It has announced itself because of that, and no broker has heard of it yet.
+    announcing: bool,
     /// Members at the last look.
     members: usize,
 }
@@ -159,6 +147,8 @@ struct Owned {
     pulling: Pulling,
     /// Id of the broker to pull from.
     broker_id: u64,
+    /// The broker is being asked for its lock (orderly).
+    lock_asked: bool,
     /// Until when the broker's lock counts, ms (orderly).
     locked_until: u64,
     /// In the line of queues that have something ready.
@@ -226,11 +216,15 @@ pub struct Consumer {
     line: VecDeque<MessageQueue>,
     polls: polled::Polls,
     timers: BTreeSet<(u64, Timer)>,
+    /// When each of those is due that are set once at a time, ms.
+    single: BTreeMap<Timer, u64>,
     effects: Vec<Effect>,
     /// Offsets of the file (broadcasting).
     file: OffsetTable,
     storing: Option<broadcast::Storing>,
     backup_asked: bool,
+    /// What is wrong with the file itself, until the backup is read.
+    unread: Option<FileFault>,
     /// Pulls and deliveries pause.
     suspended: bool,
     next_call: u64,
@@ -257,10 +251,12 @@ impl Consumer {
             line: VecDeque::new(),
             polls: polled::Polls::default(),
             timers: BTreeSet::new(),
+            single: BTreeMap::new(),
             effects: Vec::new(),
             file: OffsetTable::default(),
             storing: None,
             backup_asked: false,
+            unread: None,
             suspended: false,
             next_call: 0,
             next_delivery: 0,
@@ -325,6 +321,7 @@ impl Consumer {
                     asking: false,
                     again: false,
                     misses: 0,
+                    announcing: false,
                     members: 0,
                 };
                 self.topics.insert(topic.clone(), known);
@@ -396,6 +393,11 @@ impl Consumer {
         self.update_assigned(now);
     }
 
+    /// Whether it waits for its file of offsets.
+    pub fn is_loading(&self) -> bool {
+        self.life == Life::Loading
+    }
+
     /// Whether it has begun and not yet ended.
     pub fn is_running(&self) -> bool {
         self.life == Life::Running
@@ -441,36 +443,6 @@ impl Consumer {
                 self.leave_answered(now, queue, what, answer);
             }
         }
-    }
-
-    /// Does what is due.
-    pub fn tick(&mut self, now: u64) {
-        while self.timers.first().is_some_and(|&(at, _)| at <= now) {
-            let Some((_, timer)) = self.timers.pop_first() else {
-                return;
-            };
-            match timer {
-                Timer::Rebalance => self.rebalance_all(now),
-                Timer::RebalanceTopic(topic) => self.rebalance_topic(now, &topic),
-                Timer::Persist => self.persist(now),
-                Timer::Clean => self.clean(now),
-                Timer::RenewLocks => self.renew_locks(now),
-                Timer::LockAgain(broker) => self.lock_waiting(now, &broker),
-                Timer::Pull(queue) => self.pull_due(now, &queue),
-                Timer::Start(queue) => self.start_due(now, &queue),
-                Timer::Ready(queue) => {
-                    self.line_up(now, &queue);
-                    self.hand_out(now);
-                }
-                Timer::Leave(queue) => self.leave_due(&queue),
-                Timer::Poll => self.poll_due(now),
-                Timer::StopDeadline => self.stop_now(now),
-            }
-        }
-    }
-
-    fn set(&mut self, at: u64, timer: Timer) {
-        self.timers.insert((at, timer));
     }
 
     fn ask(&mut self, ask: Ask, to: Target, request: Request, timeout_ms: u64) -> u64 {

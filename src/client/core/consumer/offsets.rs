@@ -24,6 +24,9 @@ pub(super) struct Commit {
     pub acked: Option<i64>,
     /// The broker was told, and has not answered.
     pub asked: Option<i64>,
+    /// The application has said that it may be stored; only those that commit by hand wait
+    /// for that.
+    pub wanted: bool,
     /// Callers who wait for it.
     pub waiters: Vec<Ticket>,
 }
@@ -34,6 +37,7 @@ impl Commit {
             value: offset,
             acked: stored.then_some(offset),
             asked: None,
+            wanted: false,
             waiters: std::mem::take(&mut self.waiters),
         };
     }
@@ -65,9 +69,15 @@ impl Consumer {
     }
 
     /// A pull consumer that commits by hand stores nothing else.
-    fn may_store(&self, queue: &MessageQueue) -> bool {
+    pub(super) fn may_store(&self, queue: &MessageQueue) -> bool {
         let own = self.owned.get(queue);
-        own.is_some_and(|own| own.commit.acked.is_some() || own.commit.value > 0)
+        own.is_some_and(|own| self.may_store_of(own))
+    }
+
+    /// The same of a queue at hand.
+    pub(super) fn may_store_of(&self, own: &super::Owned) -> bool {
+        let by_hand = self.rules.kind == super::Kind::Polled && !self.rules.auto_commit;
+        own.commit.wanted || !by_hand
     }
 
     /// Takes over what may be committed after something was consumed.

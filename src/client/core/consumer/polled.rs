@@ -10,7 +10,7 @@ use super::{
     Ask, Consumer, Effect, Kind, Life, MessageQueue, Phase, ReceivedMessage, Request, Response,
     Timer, about, answered, at_queue, is_retry, master, number, successful,
 };
-use crate::client::core::io::{Answer, ConsumerCall, Filter, OffsetOf, SeekTo, Ticket};
+use crate::client::core::io::{Answer, ConsumerCall, Filter, OffsetOf, Polled, SeekTo, Ticket};
 use crate::client::error::{Error, ErrorKind};
 use crate::wire::body::heartbeat::{SubscriptionData, TYPE_TAG};
 use crate::wire::codes::{request, response};
@@ -226,11 +226,46 @@ impl Consumer {
             }
             self.counts.consumed += messages.len() as u64;
             if let Some((ticket, _)) = self.polls.waiting.pop_front() {
-                self.done(ticket, Ok(Answer::Messages(messages)));
+                let epoch = self.owned.get(&queue).map_or(0, |own| own.epoch);
+                let polled = Polled {
+                    epoch,
+                    messages,
+                    ..Polled::NOTHING
+                };
+                self.done(ticket, Ok(Answer::Messages(polled)));
             }
             self.line_up(now, &queue);
             self.unblock(now, &queue);
         }
+    }
+
+    /// What a poll brought did not get to who polled: the next one gets it, and it is not
+    /// committed before.
+    pub fn unpolled(&mut self, now: u64, polled: Polled) {
+        let Polled {
+            epoch, messages, ..
+        } = polled;
+        let Some(queue) = messages.first().map(|message| message.queue.clone()) else {
+            return;
+        };
+        let current =
+            |own: &&super::Owned| own.epoch == epoch && matches!(own.phase, Phase::Active);
+        if self.owned.get(&queue).filter(current).is_none() {
+            return;
+        }
+        let auto_commit = self.rules.auto_commit;
+        self.counts.consumed -= messages.len() as u64;
+        self.with_line(&queue, |own| {
+            for message in messages {
+                let bytes = message.body().len();
+                own.line.give_back(message.queue_offset, bytes, message);
+            }
+            if auto_commit {
+                own.commit.value = own.commit.value.min(own.line.committable());
+            }
+        });
+        self.line_up(now, &queue);
+        self.hand_out(now);
     }
 
     pub(super) fn poll_due(&mut self, now: u64) {
@@ -241,7 +276,7 @@ impl Consumer {
             .partition(|&(_, until)| until <= now);
         self.polls.waiting = waiting;
         for (ticket, _) in over {
-            self.done(ticket, Ok(Answer::Messages(Vec::new())));
+            self.done(ticket, Ok(Answer::Messages(Polled::NOTHING)));
         }
     }
 
@@ -270,6 +305,7 @@ impl Consumer {
         if let Some(own) = self.owned.get_mut(queue) {
             if matches!(own.phase, Phase::Active | Phase::Leaving(_)) {
                 own.commit.value = own.commit.value.max(own.line.committable());
+                own.commit.wanted = true;
             }
         }
     }
@@ -315,6 +351,7 @@ impl Consumer {
                 for (queue, offset) in &offsets {
                     if let Some(own) = self.owned.get_mut(queue) {
                         own.commit.value = *offset;
+                        own.commit.wanted = true;
                     }
                 }
                 offsets.into_iter().map(|(queue, _)| queue).collect()
@@ -464,11 +501,15 @@ impl Consumer {
         match phase {
             Some(Phase::Active) => {
                 let commit = self.owned.get(queue).map(|own| own.commit.clone());
-                self.go_on_at(queue, offset);
+                self.go_on_at(now, queue, offset);
                 if let (Some(own), Some(commit)) = (self.owned.get_mut(queue), commit) {
                     // Committed is what was: until something is polled from there.
                     if !self.rules.auto_commit {
                         own.commit.value = commit.value;
+                        own.commit.wanted = commit.wanted;
+                    }
+                    if !own.commit.waiters.is_empty() {
+                        self.commit(queue);
                     }
                 }
                 self.pull(now, queue);

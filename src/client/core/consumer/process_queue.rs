@@ -119,6 +119,27 @@ impl<M: Clone> ProcessQueue<M> {
         true
     }
 
+    /// Holds a message again that was consumed, to be taken before those behind it.
+    pub fn give_back(&mut self, offset: i64, bytes: usize, message: M) {
+        if offset >= self.next_offset {
+            return;
+        }
+        let Err(at) = self.find(offset) else {
+            return;
+        };
+        let slot = Slot {
+            offset,
+            bytes,
+            retries: 0,
+            state: State::Waiting,
+            message: Some(message),
+        };
+        self.slots.insert(at, slot);
+        self.ready_in_order(offset);
+        self.count += 1;
+        self.bytes += bytes;
+    }
+
     /// Messages held.
     pub fn count(&self) -> usize {
         self.count

@@ -404,7 +404,7 @@ impl Consumer {
             }
         } else {
             // The broker lost what was pulled, or the topic is another one now.
-            self.go_on_at(queue, next);
+            self.go_on_at(now, queue, next);
         }
         self.commit_soon(queue);
         self.pull_later(now, queue, delay);
@@ -412,7 +412,7 @@ impl Consumer {
 
     /// Forgets what was pulled of a queue, and goes on elsewhere. What listeners still have
     /// of it is void.
-    pub(super) fn go_on_at(&mut self, queue: &MessageQueue, offset: i64) {
+    pub(super) fn go_on_at(&mut self, now: u64, queue: &MessageQueue, offset: i64) {
         let epoch = self.new_epoch();
         self.with_line(queue, |own| {
             let quick = own.pulling.quick;
@@ -424,8 +424,11 @@ impl Consumer {
             };
             own.commit.asked = None;
             own.commit.value = offset;
+            // Who waits for a commit waits for the next one.
+            own.commit.wanted &= !own.commit.waiters.is_empty();
             own.returning = 0;
         });
+        self.unblock_all(now);
     }
 
     /// Tells a broker how far a queue is consumed, where that can be told.
@@ -433,7 +436,7 @@ impl Consumer {
         let due = self.owned.get(queue).is_some_and(|own| {
             own.commit.asked.is_none() && own.commit.acked != Some(own.commit.value)
         });
-        if due && !self.rules.broadcast {
+        if due && !self.rules.broadcast && self.may_store(queue) {
             self.commit(queue);
         }
     }
@@ -443,6 +446,11 @@ impl Consumer {
         if self.owned.get(queue).is_some_and(|own| own.pulling.blocked) {
             self.pull(now, queue);
         }
+        self.unblock_all(now);
+    }
+
+    /// Pulls the queues again that waited for less to be held of all.
+    pub(super) fn unblock_all(&mut self, now: u64) {
         let Some(max) = self.rules.messages_of_all else {
             return;
         };

@@ -88,7 +88,10 @@ impl Consumer {
             let begun = self.owned.get(&queue);
             let active = begun.is_some_and(|own| matches!(own.phase, Phase::Active));
             if active && offset >= 0 && &*queue.topic == topic {
-                self.go_on_at(&queue, offset);
+                self.go_on_at(now, &queue, offset);
+                if let Some(own) = self.owned.get_mut(&queue) {
+                    own.commit.wanted = true;
+                }
                 self.commit_soon(&queue);
                 self.pull(now, &queue);
             }

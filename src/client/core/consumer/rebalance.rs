@@ -78,8 +78,13 @@ impl Consumer {
 
     /// A broker has heard of this consumer: who waited to be known to it looks again.
     pub fn announced(&mut self, now: u64) {
-        let missed = self.topics.iter().filter(|(_, topic)| topic.misses > 0);
-        let missed: Vec<_> = missed.map(|(name, _)| name.clone()).collect();
+        let mut missed = Vec::new();
+        for (name, topic) in &mut self.topics {
+            // Who was told often enough, and still knows nothing of it, is asked by the clock.
+            if std::mem::take(&mut topic.announcing) && topic.misses <= MISSES_MAX {
+                missed.push(name.clone());
+            }
+        }
         for topic in missed {
             self.rebalance_topic(now, &topic);
         }
@@ -144,7 +149,12 @@ impl Consumer {
             return;
         }
         match read_members(answer) {
-            Ok(members) => self.share_out(now, name, &members),
+            Ok(members) => {
+                self.share_out(now, name, &members);
+                if again {
+                    self.rebalance_topic(now, name);
+                }
+            }
             Err(error) => {
                 // Who is there is not known: what is owned stays, and it is asked again.
                 let retry = is_retry(name);
@@ -154,15 +164,12 @@ impl Consumer {
                     self.missed(now, name);
                 } else {
                     let at = now + ASK_AGAIN_MS;
-                    self.set(at, Timer::RebalanceTopic(name.clone()));
+                    self.set_single(at, Timer::RebalanceTopic(name.clone()));
                     if !retry {
                         self.fault(error.of_topic(name));
                     }
                 }
             }
-        }
-        if again {
-            self.rebalance_topic(now, name);
         }
     }
 
@@ -170,7 +177,8 @@ impl Consumer {
         if let Some(topic) = self.topics.get_mut(name) {
             let delay = (MISSED_MS.0 << topic.misses.min(8)).min(MISSED_MS.1);
             topic.misses = topic.misses.saturating_add(1);
-            self.set(now + delay, Timer::RebalanceTopic(name.clone()));
+            topic.announcing = true;
+            self.set_single(now + delay, Timer::RebalanceTopic(name.clone()));
             self.effects.push(Effect::Heartbeat);
         }
     }
@@ -232,12 +240,8 @@ impl Consumer {
         }
         let mut brokers = BTreeSet::new();
         for queue in wanted {
-            match self.owned.get_mut(queue) {
-                Some(own) => {
-                    if let Phase::Leaving(_) = own.phase {
-                        own.wanted_again = true;
-                    }
-                }
+            match self.owned.get(queue) {
+                Some(_) => self.want_again(now, queue),
                 None => {
                     self.gain(now, queue);
                     brokers.insert(queue.broker_name.clone());
@@ -265,6 +269,7 @@ impl Consumer {
             returning: 0,
             pulling: Pulling::default(),
             broker_id: 0,
+            lock_asked: false,
             locked_until: 0,
             in_line: false,
             suspended_until: 0,
@@ -282,7 +287,8 @@ impl Consumer {
     /// Asks for the locks that are waited for at a broker.
     pub(super) fn lock_waiting(&mut self, now: u64, broker: &Arc<str>) {
         let waiting = self.owned.iter().filter(|(queue, own)| {
-            queue.broker_name == *broker && matches!(own.phase, Phase::Locking)
+            let waits = matches!(own.phase, Phase::Locking) && !own.lock_asked;
+            queue.broker_name == *broker && waits
         });
         let queues: Vec<_> = waiting.map(|(queue, _)| queue.clone()).collect();
         self.lock(now, broker, queues);
@@ -308,6 +314,11 @@ impl Consumer {
     fn lock(&mut self, now: u64, broker: &Arc<str>, queues: Vec<MessageQueue>) {
         if queues.is_empty() || !matches!(self.life, Life::Running | Life::Stopping) {
             return;
+        }
+        for queue in &queues {
+            if let Some(own) = self.owned.get_mut(queue) {
+                own.lock_asked = true;
+            }
         }
         let body = self.lock_body(&queues);
         let request = Request::new(request::LOCK_BATCH_MQ).with_body(body);
@@ -343,6 +354,11 @@ impl Consumer {
         sent: u64,
         answer: Result<Response, Error>,
     ) {
+        for queue in queues {
+            if let Some(own) = self.owned.get_mut(queue) {
+                own.lock_asked = false;
+            }
+        }
         let locked = match read_locked(answer) {
             Ok(locked) => locked,
             Err(error) => {
@@ -351,7 +367,7 @@ impl Consumer {
                     ..Default::default()
                 };
                 self.fault(error.at(place));
-                self.set(now + ASK_AGAIN_MS, Timer::LockAgain(broker.clone()));
+                self.set_single(now + ASK_AGAIN_MS, Timer::LockAgain(broker.clone()));
                 return;
             }
         };
@@ -380,7 +396,7 @@ impl Consumer {
             }
         }
         if refused {
-            self.set(now + LOCK_AGAIN_MS, Timer::LockAgain(broker.clone()));
+            self.set_single(now + LOCK_AGAIN_MS, Timer::LockAgain(broker.clone()));
         }
         self.hand_out(now);
     }
@@ -394,9 +410,15 @@ impl Consumer {
             own.line.reset(0);
             own.phase = Phase::Locking;
             own.pulling = Pulling::default();
-            own.commit = Commit::default();
+            // What is on its way to the retry topic settles nothing here any more.
+            own.returning = 0;
+            let waiters = std::mem::take(&mut own.commit.waiters);
+            own.commit = Commit {
+                waiters,
+                ..Commit::default()
+            };
         });
-        self.set(now, Timer::LockAgain(queue.broker_name.clone()));
+        self.set_single(now, Timer::LockAgain(queue.broker_name.clone()));
     }
 }
 

@@ -93,7 +93,7 @@ impl Consumer {
         if self.rules.broadcast {
             self.activate(now, queue, offset, false);
         } else if !waited {
-            self.set(now + HANDOVER_MS, Timer::Start(queue.clone()));
+            self.set_of(now + HANDOVER_MS, queue, Timer::Start);
         } else {
             self.mark(now, queue, offset);
         }
@@ -170,7 +170,7 @@ impl Consumer {
                 self.activate(now, queue, offset, true);
             }
             (AskQueue::ReadOffset, Ok(Some(_))) => {
-                self.set(now + HANDOVER_MS, Timer::Start(queue.clone()));
+                self.set_of(now + HANDOVER_MS, queue, Timer::Start);
             }
             (AskQueue::ReadOffset, Ok(None)) => match starting.bound {
                 Some(offset) => self.mark(now, queue, offset),
@@ -187,7 +187,7 @@ impl Consumer {
         if !is_retry(&queue.topic) {
             self.fault(error);
         }
-        self.set(now + AGAIN_MS, Timer::Start(queue.clone()));
+        self.set_of(now + AGAIN_MS, queue, Timer::Start);
     }
 
     /// A queue is at work, from `offset` on.

@@ -57,6 +57,8 @@ pub struct Broker {
     pub refuse_back: bool,
     /// Answers every pull at once.
     pub never_holds: bool,
+    /// Knows no group and makes none, but answers heartbeats as if it did.
+    pub ignores_members: bool,
     pub pulls: u64,
 }
 

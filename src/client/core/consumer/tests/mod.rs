@@ -4,6 +4,7 @@
 mod broker;
 mod cases;
 mod network;
+mod outages;
 mod polled;
 mod properties;
 mod pushed;
@@ -139,6 +140,10 @@ enum Event {
     Heartbeat {
         client: usize,
         broker: usize,
+    },
+    /// The client hears that a broker has heard of it.
+    Heard {
+        client: usize,
     },
     Notify {
         client: usize,

@@ -115,6 +115,10 @@ impl World {
             Effect::Notice(Notice::Assigned { topic, mine, .. }) => {
                 self.clients[client].assigned.insert(topic, mine);
             }
+            Effect::Failed(error) => {
+                self.clients[client].faults.push(error);
+                self.clients[client].alive = false;
+            }
             Effect::Stopped => {
                 self.clients[client].stopped = true;
                 self.clients[client].alive = false;
@@ -393,13 +397,21 @@ impl World {
             Event::Heartbeat { client, broker } => {
                 if self.clients[client].alive {
                     let id = self.clients[client].id.clone();
+                    let ignores = self.brokers[broker].ignores_members;
                     let members = self.brokers[broker]
                         .members
                         .entry(GROUP.to_owned())
                         .or_default();
-                    if members.insert(id) {
+                    if !ignores && members.insert(id) {
                         self.notify(broker);
                     }
+                    self.at(1, Event::Heard { client });
+                }
+            }
+            Event::Heard { client } => {
+                if self.clients[client].alive {
+                    self.clients[client].consumer.announced(now);
+                    self.drain(client);
                 }
             }
             Event::Notify { client } => {

@@ -10,7 +10,7 @@ fn poll(world: &mut World, client: usize, timeout_ms: u64) -> Vec<String> {
     let Ok(Answer::Messages(messages)) = answer else {
         panic!("{answer:?}");
     };
-    let bodies = messages.iter().map(|message| {
+    let bodies = messages.messages.iter().map(|message| {
         let body = message.body().to_vec();
         *world.ledger.consumed.entry(body.clone()).or_default() += 1;
         String::from_utf8(body).unwrap()
@@ -235,4 +235,80 @@ fn members_that_poll_share_queues_and_stop_with_their_polls_answered() {
     assert_eq!(world.clients[1].consumer.assignment().len(), 4);
     let ticket = world.call(0, ConsumerCall::Poll { timeout_ms: 10 });
     assert!(world.clients[0].done[&ticket].is_err());
+}
+
+/// Whoever polled is gone before the answer came.
+#[test]
+fn what_was_polled_by_one_who_is_gone_comes_to_the_next() {
+    let mut world = polled(true, 1);
+    world.run(2000);
+    (0..15).for_each(|_| world.send("t", ""));
+    world.run(100);
+    let ticket = world.call(0, ConsumerCall::Poll { timeout_ms: 100 });
+    let Ok(Answer::Messages(gone)) = world.clients[0].done.remove(&ticket).unwrap() else {
+        panic!("no messages");
+    };
+    assert_eq!(gone.messages.len(), 10);
+    let now = world.now;
+    world.clients[0].consumer.unpolled(now, gone.clone());
+    world.drain(0);
+    world.run(6000);
+    // The broker asserts that nothing is committed that was not consumed.
+    let first = poll(&mut world, 0, 100);
+    let expected = |n: usize| format!("t {n}");
+    assert_eq!(first, (1..=10).map(expected).collect::<Vec<_>>());
+    assert_eq!(poll(&mut world, 0, 100).len(), 5);
+    world.run(6000);
+    assert_eq!(poll(&mut world, 0, 0).len(), 0);
+    world.run(100);
+    assert_eq!(world.committed("t"), world.ends("t"));
+    // After a seek it is not what comes next any more.
+    world.ledger.lenient = true;
+    let to = SeekTo::End;
+    let queue = queue(0);
+    world.call(0, ConsumerCall::Seek { queue, to });
+    world.run(100);
+    let now = world.now;
+    world.clients[0].consumer.unpolled(now, gone);
+    world.drain(0);
+    assert_eq!(poll(&mut world, 0, 100).len(), 0);
+}
+
+#[test]
+fn where_a_queue_began_is_not_stored_by_those_that_commit_by_hand() {
+    let mut world = World::new(1, 1);
+    world.topic("t", 1);
+    (0..5).for_each(|_| world.send("t", ""));
+    let mut rules = rules(Kind::Polled, 0);
+    rules.auto_commit = false;
+    rules.from = ConsumeFromWhere::LastOffset;
+    world.join(rules, &["t"]);
+    world.run(70_000);
+    assert!(world.committed("t").is_empty(), "while it runs");
+    world.send("t", "");
+    assert_eq!(poll(&mut world, 0, 100).len(), 1);
+    world.leave(0, 3000);
+    world.run(5000);
+    assert!(world.clients[0].stopped);
+    assert!(world.committed("t").is_empty(), "at its end");
+}
+
+#[test]
+fn queues_go_on_when_others_are_given_up_with_what_was_held_of_them() {
+    let mut world = World::new(3, 1);
+    world.topic("t", 1);
+    world.topic("u", 1);
+    let mut small = rules(Kind::Polled, 0);
+    small.messages_of_all = Some(50);
+    (0..100).for_each(|_| world.send("t", ""));
+    world.join(small, &["t", "u"]);
+    world.run(3000);
+    (0..100).for_each(|_| world.send("u", ""));
+    world.run(30_000);
+    assert!(world.clients[0].consumer.held() > 50);
+    let topic = "t".into();
+    world.call(0, ConsumerCall::Unsubscribe { topic });
+    world.run(1000);
+    let held = world.clients[0].consumer.held();
+    assert!(held > 50, "{held} of the other topic");
 }

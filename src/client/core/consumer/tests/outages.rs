@@ -1,0 +1,143 @@
+//! Brokers that know nothing, or do not answer: nothing is asked without end.
+
+use super::*;
+use crate::wire::codes::request;
+
+#[test]
+fn a_broker_that_never_knows_the_member_is_asked_by_the_clock() {
+    for kind in [Kind::Concurrent, Kind::Orderly, Kind::Polled] {
+        let mut world = World::new(1, 2);
+        world.topic("t", 2);
+        for broker in &mut world.brokers {
+            broker.ignores_members = true;
+        }
+        world.join(rules(kind, 0), &["t"]);
+        world.run(60_000);
+        let asked = world.requests[&request::GET_CONSUMER_LIST_BY_GROUP];
+        // Once a second and topic, of which there are two, and a few times more at first.
+        assert!((40..=150).contains(&asked), "{kind:?}: {asked} questions");
+        let beats = world.clients[0].heartbeats;
+        assert!(beats <= 150, "{kind:?}: {beats} heartbeats");
+        for broker in &mut world.brokers {
+            broker.ignores_members = false;
+        }
+        world.run(3000);
+        assert!(!world.clients[0].consumer.assignment().is_empty());
+    }
+}
+
+#[test]
+fn a_long_outage_asks_no_more_often_in_the_end_than_at_first() {
+    for kind in [Kind::Concurrent, Kind::Orderly] {
+        let mut world = World::new(2, 1);
+        world.topic("t", 2);
+        world.join(rules(kind, 0), &["t"]);
+        world.run(3000);
+        world.faults.lost = 100;
+        let asked = |world: &mut World| {
+            world.requests.clear();
+            world.run(60_000);
+            let of = |code| world.requests.get(&code).copied().unwrap_or(0);
+            let members = of(request::GET_CONSUMER_LIST_BY_GROUP);
+            (members, of(request::LOCK_BATCH_MQ))
+        };
+        asked(&mut world);
+        let before = asked(&mut world);
+        world.run(600_000);
+        let after = asked(&mut world);
+        assert!(after.0 <= before.0 + 4, "{kind:?}: {after:?} {before:?}");
+        assert!(after.1 <= before.1 + 4, "{kind:?}: {after:?} {before:?}");
+        // Three seconds without an answer, and one of waiting.
+        assert!(after.0 <= 2 * 20 && after.1 <= 40, "{kind:?}: {after:?}");
+        world.faults.lost = 0;
+        world.run(30_000);
+        (0..10).for_each(|_| world.send("t", ""));
+        world.run(5000);
+        world.assert_consumed("t", kind == Kind::Concurrent);
+    }
+}
+
+/// The lock goes while a message is on its way to the retry topic.
+#[test]
+fn an_orderly_queue_goes_on_after_its_lock_was_lost_with_a_message_given_up() {
+    let mut world = World::new(3, 1);
+    world.topic("t", 1);
+    let mut rules = rules(Kind::Orderly, 0);
+    rules.max_reconsume_times = 0;
+    world.join(rules, &["t"]);
+    world.run(2000);
+    world.listener = Box::new(|_, _| Some(Outcome::Failed { what: "no".into() }));
+    world.send("t", "");
+    let queue = MessageQueue::new("t", "broker-0", 0);
+    while world.clients[0].consumer.owned[&queue].returning == 0 {
+        world.run(1);
+    }
+    world.listener = Box::new(|_, _| Some(Outcome::Success { ack_index: None }));
+    let now = world.now;
+    world.clients[0].consumer.lock_lost(now, &queue);
+    world.drain(0);
+    world.send("t", "");
+    world.run(5000);
+    assert_eq!(world.clients[0].consumer.owned[&queue].returning, 0);
+    world.run(10_000);
+    world.assert_consumed("t", false);
+}
+
+/// Nobody waits for ever for a listener that never comes back.
+#[test]
+fn a_queue_that_comes_back_does_not_wait_for_a_listener_that_hangs() {
+    let mut world = World::new(4, 1);
+    world.topic("t", 4);
+    world.join(rules(Kind::Concurrent, 0), &["t"]);
+    world.run(1000);
+    world.listener = Box::new(|_, _| None);
+    (0..4).for_each(|id| world.send_to(0, "t", id, ""));
+    world.run(1000);
+    world.join(rules(Kind::Concurrent, 1), &["t"]);
+    world.run(3000);
+    assert!(world.clients[0].consumer.assignment().len() <= 3);
+    world.listener = Box::new(|_, _| Some(Outcome::Success { ack_index: None }));
+    let hung: Vec<_> = world.clients[0].in_hand.keys().copied().collect();
+    assert_eq!(hung.len(), 4);
+    world.crash(1);
+    world.run(5000);
+    assert_eq!(world.clients[0].consumer.assignment().len(), 4 + 1);
+    (0..4).for_each(|id| world.send_to(0, "t", id, ""));
+    world.run(3000);
+    // Late outcomes settle nothing that is not theirs any more.
+    for delivery in hung {
+        world.finish(0, delivery, Outcome::Success { ack_index: None });
+    }
+    world.run(8000);
+    world.assert_consumed("t", false);
+    assert_eq!(world.committed("t"), world.ends("t"));
+}
+
+#[test]
+fn a_broadcasting_consumer_without_readable_offsets_does_not_start() {
+    let file = "10.0.0.0@DEFAULT/g/offsets.json";
+    let garbled = b"\0\0".to_vec();
+    for (first, backup) in [
+        (Some(garbled.clone()), None),
+        (Some(garbled.clone()), Some(garbled.clone())),
+        (None, Some(garbled.clone())),
+    ] {
+        let mut world = World::new(5, 1);
+        world.topic("t", 1);
+        let files = [(file.to_owned(), first), (format!("{file}.bak"), backup)];
+        let files = files.into_iter();
+        world.files = files.filter_map(|(path, f)| Some((path, f?))).collect();
+        let mut rules = rules(Kind::Concurrent, 0);
+        rules.broadcast = true;
+        rules.file_id = "10.0.0.0@DEFAULT".into();
+        rules.from = ConsumeFromWhere::LastOffset;
+        world.join(rules, &["t"]);
+        world.run(3000);
+        assert!(!world.clients[0].alive && !world.clients[0].consumer.is_running());
+        let last = world.clients[0].faults.last().unwrap();
+        assert!(
+            matches!(last.kind(), ErrorKind::OffsetFile { .. }),
+            "{last}"
+        );
+    }
+}
