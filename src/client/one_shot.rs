@@ -59,6 +59,14 @@ impl<T> Drop for Answering<T> {
     }
 }
 
+impl<T> Answer<T> {
+    /// Whether it is there, or never will be.
+    pub fn is_ready(&self) -> bool {
+        let slot = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        !matches!(&*slot, State::Waiting(_))
+    }
+}
+
 impl<T> Future for Answer<T> {
     type Output = Option<T>;
 
