@@ -213,6 +213,11 @@ impl Driver {
         !self.waiters.is_empty()
     }
 
+    /// How many wait for answers.
+    pub fn waiters(&self) -> usize {
+        self.waiters.len()
+    }
+
     /// Hands a post of the inbox to the core.
     pub fn posted(&mut self, now: Now, post: Post) {
         self.handled += 1;

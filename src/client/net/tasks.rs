@@ -24,6 +24,13 @@ const TICK_MAX_MS: u64 = 1000;
 /// Longest wait for sockets while connections are made, which the runtime does, ms.
 const CONNECTING_MS: u64 = 1;
 
+/// With so many who wait for answers, and answers coming, posts do not wake the thread: the next
+/// answer does, and then posts leave together.
+const GATHER_MIN: usize = 8;
+
+/// Longest time that posts gather where no answer comes, ms.
+const GATHER_MS: u64 = 1;
+
 /// Longest time that the end waits for bytes to leave and connections to be given up.
 const END_MAX: Duration = Duration::from_secs(1);
 
@@ -39,6 +46,7 @@ pub(super) async fn serve(shared: Shared, posts: Receiver<Post>, bell: Arc<Bell>
     let mut set = PollSet::default();
     let mut until = None;
     loop {
+        let answered = set.ready().any(|(id, _)| id.is_some());
         turn(&shared, |driver, now| {
             for (id, writable) in set.ready() {
                 match id {
@@ -77,8 +85,16 @@ pub(super) async fn serve(shared: Shared, posts: Receiver<Post>, bell: Arc<Bell>
             } else {
                 TICK_MAX_MS
             };
+            let waiters = driver.waiters();
             let wait = driver.before_wait(longest, &mut set);
-            if posts.is_empty() { wait } else { 0 }
+            if answered && waiters >= GATHER_MIN && posts.len() < waiters {
+                bell.awake();
+                wait.min(GATHER_MS)
+            } else if posts.is_empty() {
+                wait
+            } else {
+                0
+            }
         };
         set.wait(wait);
         bell.awake();
