@@ -76,6 +76,11 @@ impl<T> Drop for Answering<T> {
 }
 
 impl<T> Answer<T> {
+    /// Whether it is there, or never will be.
+    pub fn is_ready(&self) -> bool {
+        !matches!(&*self.0.lock(), State::Waiting(_))
+    }
+
     /// Does not wait any more; the answer, if it has come and was not taken.
     pub fn give_up(&mut self) -> Option<T> {
         match std::mem::replace(&mut *self.0.lock(), State::Unwanted) {

@@ -50,7 +50,13 @@ impl<T> Pending<T> {
     /// # Errors
     /// Those of the call.
     pub fn wait(self) -> Result<T> {
-        futures_lite::future::block_on(self)
+        match self.state {
+            State::Call(call) => {
+                let answer = call.wait()?;
+                (self.turn)(answer).ok_or_else(other_end)
+            }
+            _ => futures_lite::future::block_on(self),
+        }
     }
 }
 
@@ -66,13 +72,13 @@ impl<T> Future for Pending<T> {
                 Poll::Ready(Err(error.unwrap_or_else(|| ErrorKind::NotRunning.into())))
             }
         };
-        answer.map(|answer| {
-            (self.turn)(answer?).ok_or_else(|| {
-                let what = "the call ended in another way than it should".to_owned();
-                ErrorKind::BadAnswer { what }.into()
-            })
-        })
+        answer.map(|answer| (self.turn)(answer?).ok_or_else(other_end))
     }
+}
+
+fn other_end() -> Error {
+    let what = "the call ended in another way than it should".to_owned();
+    ErrorKind::BadAnswer { what }.into()
 }
 
 /// Turns [`Answer::Nothing`].

@@ -304,7 +304,9 @@ impl Producer {
         match inner.in_flight.try_acquire(send.bytes()) {
             Some(room) => {
                 let command = inner.command(send);
-                Pending::call(inner.instance.call_now(command, Some(room)), turn)
+                let waits = mode == SendMode::Sync;
+                let call = inner.instance.call_now(command, Some(room), waits);
+                Pending::call(call, turn)
             }
             None => {
                 let (inner, began) = (inner.clone(), Instant::now());

@@ -49,15 +49,23 @@ impl<J: Send + 'static> Workers<J> {
     /// Has a thread do a job. How many wait is bounded by those who submit. Given back where
     /// the pool is closed, or no thread can be started and there is none.
     pub fn submit(&self, job: J) -> Result<(), J> {
+        let mut jobs = vec![job];
+        self.submit_all(&mut jobs);
+        jobs.pop().map_or(Ok(()), Err)
+    }
+
+    /// The same for many, with one wake-up a thread. Those that are refused stay in `jobs`.
+    pub fn submit_all(&self, jobs: &mut Vec<J>) {
         let mut state = self.0.lock();
         if state.closed {
-            return Err(job);
+            return;
         }
-        state.jobs.push_back(job);
-        if state.idle >= state.jobs.len() {
-            drop(state);
-            self.0.work.notify_one();
-        } else if state.threads < self.0.threads_max {
+        let count = jobs.len();
+        state.jobs.extend(jobs.drain(..));
+        let (waiting, idle) = (state.jobs.len(), state.idle);
+        // Those that were there before have their threads.
+        let without = waiting.saturating_sub(idle).min(count);
+        for _ in 0..without.min(self.0.threads_max - state.threads) {
             state.threads += 1;
             let shared = self.0.clone();
             let thread = std::thread::Builder::new().name(self.0.name.clone());
@@ -65,11 +73,16 @@ impl<J: Send + 'static> Workers<J> {
                 // Those that there are will come to it.
                 state.threads -= 1;
                 if state.threads == 0 {
-                    return state.jobs.pop_back().map_or(Ok(()), Err);
+                    let kept = state.jobs.len() - count;
+                    jobs.extend(state.jobs.drain(kept..));
                 }
+                break;
             }
         }
-        Ok(())
+        drop(state);
+        for _ in 0..idle.min(count) {
+            self.0.work.notify_one();
+        }
     }
 }
 
@@ -88,11 +101,18 @@ impl<J> Shared<J> {
 
     fn serve(&self) {
         let mut state = self.lock();
+        // The only thread takes all that is there; of several each one job.
+        let mut taken = VecDeque::new();
         loop {
-            if let Some(job) = state.jobs.pop_front() {
+            if self.threads_max == 1 {
+                std::mem::swap(&mut taken, &mut state.jobs);
+            } else {
+                taken.extend(state.jobs.pop_front());
+            }
+            if !taken.is_empty() {
                 drop(state);
-                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (self.run)(job))) {
-                    tracing::error!(thread = self.name, panic = panic_text(&*panic), "panic");
+                for job in taken.drain(..) {
+                    self.run(job);
                 }
                 state = self.lock();
                 continue;
@@ -106,6 +126,12 @@ impl<J> Shared<J> {
             state.idle -= 1;
         }
         state.threads -= 1;
+    }
+
+    fn run(&self, job: J) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (self.run)(job))) {
+            tracing::error!(thread = self.name, panic = panic_text(&*panic), "panic");
+        }
     }
 }
 

@@ -4,10 +4,11 @@
 //! handles it, and then everything that came of it is done at once, each connection being written
 //! one time. A turn waits for nothing.
 //!
-//! Turns belong to the client's thread, with one exception: while nothing at all is on its way,
+//! Turns belong to the client's thread, with two exceptions. While nothing at all is on its way,
 //! whoever sends takes the turn on his own thread ([`turn_of_caller`]) and so saves the wake-up
-//! of the client's, which costs more than the send. With anything on its way commands gather in
-//! the inbox instead, and share their turns.
+//! of the client's, which costs more than the send; and if he waits for the answer, he may read
+//! it himself (see `lead`). With anything on its way commands gather in the inbox instead, and
+//! share their turns.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -17,9 +18,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use super::bell::Bell;
 use super::executor::spawn;
-use super::offset_files;
+use super::lead::{Lead, Watch};
+use super::offset_files::{self, FileJob};
 use super::peers::{Peers, Written};
+use super::poll_set::PollSet;
 use super::tasks;
 use super::waiters::{Callback, How, Waiter, Waiters, ticket_of};
 use super::{Inbox, PublishTable, Sink};
@@ -29,6 +33,7 @@ use crate::client::core::io::{
 };
 use crate::client::error::Result;
 use crate::client::in_flight::{self, Room};
+use crate::client::one_shot::Answering;
 use crate::client::settings::ClientSettings;
 use crate::client::workers::Workers;
 use crate::local_event::LocalEvent;
@@ -39,30 +44,30 @@ pub(crate) enum Post {
     Command(Command, Waiter),
     /// Where deliveries of a consumer go, before it is started; `None` after its end.
     Sink(ConsumerId, Option<Sink>),
-    /// A turn of a caller has left something to the client's thread.
-    Wake,
 }
 
-/// Work that waits for the disk.
-pub(super) enum FileJob {
-    Load(ConsumerId, String),
-    Store(ConsumerId, String, Vec<u8>),
-}
+/// Bytes read at once.
+const READ_BYTES: usize = 256 * 1024;
 
-/// What a turn leaves to be started after it.
-enum Task {
-    Connect(PeerId, Arc<str>),
-    Drain(PeerId, std::os::fd::RawFd),
-}
+/// A buffer that one large frame grew beyond this is not kept, in bytes.
+const PARTIAL_KEPT_MAX: usize = 256 * 1024;
 
 /// The client's state.
 pub(super) struct Driver {
     core: Core,
     outputs: Vec<Output>,
     writes: Vec<PeerId>,
-    tasks: Vec<Task>,
+    /// Connections that are to be made: by the client's thread.
+    connects: Vec<(PeerId, Arc<str>)>,
     pub peers: Peers,
+    read_buffer: Vec<u8>,
+    /// Who reads the sockets.
+    pub(super) watch: Watch,
     waiters: Waiters,
+    /// Ends of commands that are told after the turn, so that nobody wakes up to a locked driver.
+    answers: Vec<(Answering<Result<Answer>>, Result<Answer>)>,
+    /// Callbacks that are handed over after the turn, together.
+    called: Vec<Finished>,
     sinks: HashMap<ConsumerId, Sink>,
     published: Arc<PublishTable>,
     callbacks: Option<Workers<Finished>>,
@@ -70,10 +75,10 @@ pub(super) struct Driver {
     inbox: Inbox,
     offsets: PathBuf,
     began: Instant,
-    /// The time for which the timer is set.
-    pub armed: u64,
+    /// Until when the client's thread waits, unless it is woken.
+    armed: u64,
     pub stopped: bool,
-    /// The timer is to be set anew, or everything is to end.
+    /// The client's thread has waited too long, or for the wrong things.
     changed: bool,
     pub connect_timeout: Duration,
     /// Posts that the inbox was given, and those of them that were handed to the core.
@@ -82,14 +87,17 @@ pub(super) struct Driver {
 }
 
 /// The driver as others than the client's thread hold it.
-pub(crate) struct Guarded(Mutex<Driver>);
+pub(crate) struct Guarded {
+    driver: Mutex<Driver>,
+    bell: Arc<Bell>,
+}
 
 /// What the tasks of the client's thread share. The driver is locked within turns alone.
 pub(super) struct Local {
     driver: Arc<Guarded>,
-    /// Told when the timer is to be set anew, or everything is to end.
-    pub changed: LocalEvent,
-    /// Tasks that have not ended, other than the inbox.
+    /// Told when everything is to end.
+    pub stopped: LocalEvent,
+    /// Connections that are being made.
     pub running: Cell<usize>,
 }
 
@@ -106,13 +114,18 @@ impl Guarded {
         began: Instant,
     ) -> Arc<Guarded> {
         let folder = settings.offset_store_dir.clone();
-        Arc::new(Guarded(Mutex::new(Driver {
+        let bell = inbox.bell().clone();
+        let driver = Driver {
             core,
             outputs: Vec::new(),
             writes: Vec::new(),
-            tasks: Vec::new(),
+            connects: Vec::new(),
             peers: Peers::default(),
+            read_buffer: Vec::new(),
+            watch: Watch::default(),
             waiters: Waiters::default(),
+            answers: Vec::new(),
+            called: Vec::new(),
             sinks: HashMap::new(),
             published,
             callbacks: None,
@@ -126,12 +139,19 @@ impl Guarded {
             connect_timeout: Duration::from_millis(settings.connect_timeout_ms),
             posted,
             handled: 0,
-        })))
+        };
+        let driver = Mutex::new(driver);
+        Arc::new(Guarded { driver, bell })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Driver> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Driver> {
         // A hook that panicked on a caller's thread: the core goes on with what it has.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.driver.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes the client's thread. Not with the driver locked, which it may want.
+    pub(super) fn ring(&self) {
+        self.bell.ring();
     }
 
     /// The client's thread ends: nobody waits for an answer any more.
@@ -141,7 +161,9 @@ impl Guarded {
         driver.peers.remove_all();
         driver.sinks.clear();
         let waiters = std::mem::take(&mut driver.waiters);
+        let answers = std::mem::take(&mut driver.answers);
         drop(driver);
+        tell(answers);
         // Wakes those who wait, who may want the driver.
         drop(waiters);
     }
@@ -151,7 +173,7 @@ impl Local {
     pub fn new(driver: Arc<Guarded>) -> Shared {
         Rc::new(Local {
             driver,
-            changed: LocalEvent::default(),
+            stopped: LocalEvent::default(),
             running: Cell::new(0),
         })
     }
@@ -192,6 +214,11 @@ impl Driver {
         !self.waiters.is_empty()
     }
 
+    /// How many wait for answers.
+    pub fn waiters(&self) -> usize {
+        self.waiters.len()
+    }
+
     /// Hands a post of the inbox to the core.
     pub fn posted(&mut self, now: Now, post: Post) {
         self.handled += 1;
@@ -212,7 +239,6 @@ impl Driver {
             Post::Sink(consumer, None) => {
                 self.sinks.remove(&consumer);
             }
-            Post::Wake => {}
         }
     }
 
@@ -221,9 +247,87 @@ impl Driver {
         self.core.handle(now, input, &mut self.outputs);
     }
 
-    /// Hands bytes of a peer to the core; how many it used.
-    pub fn received(&mut self, now: Now, peer: PeerId, bytes: &[u8]) -> usize {
-        self.core.received(now, peer, bytes, &mut self.outputs)
+    /// A way to the client's thread.
+    pub fn inbox(&self) -> Inbox {
+        self.inbox.clone()
+    }
+
+    /// The client's thread is about to wait: for what, and how long, `longest` at most, ms.
+    pub fn before_wait(&mut self, longest: u64, set: &mut PollSet) -> u64 {
+        let now = self.now().at;
+        let (busy, delivers) = (self.is_busy(), !self.sinks.is_empty());
+        let most = self.watch.before_wait(now, busy, delivers).min(longest);
+        self.peers.wait_for(self.watch.is_thread(), set);
+        if !self.connects.is_empty() {
+            return 0;
+        }
+        // Not less than a millisecond, the unit of the clock: no busy loop whatever the core says.
+        let wait = self.core.wake_at().saturating_sub(now).max(1).min(most);
+        self.armed = now + wait;
+        wait
+    }
+
+    /// A socket is to be read, and written if it was full.
+    pub fn is_ready(&mut self, now: Now, id: PeerId, writable: bool) {
+        if writable {
+            let Some(peer) = self.peers.get(id) else {
+                return;
+            };
+            match peer.go_on() {
+                (Written::Failed(why), _) => return self.lost(now, id, why),
+                (_, true) => self.writes.push(id),
+                (_, false) => {}
+            }
+        }
+        self.read(now, id);
+    }
+
+    /// Hands what has come by a connection to the core.
+    fn read(&mut self, now: Now, id: PeerId) {
+        let Some(peer) = self.peers.get(id) else {
+            return;
+        };
+        let Some(fd) = peer.fd() else { return };
+        self.read_buffer.resize(READ_BYTES, 0);
+        let into = &mut self.read_buffer;
+        // SAFETY: the kernel writes to `into`, which is borrowed for the whole call.
+        let read =
+            unsafe { libc::recv(fd, into.as_mut_ptr().cast(), into.len(), libc::MSG_DONTWAIT) };
+        let fresh = match usize::try_from(read) {
+            Ok(0) => {
+                let why = match peer.partial.len() {
+                    0 => "closed by the peer".to_owned(),
+                    bytes => {
+                        format!("closed by the peer in the middle of a frame, after {bytes} bytes")
+                    }
+                };
+                return self.lost(now, id, why);
+            }
+            Ok(read) => &into[..read],
+            Err(_) => {
+                let error = std::io::Error::last_os_error();
+                match error.kind() {
+                    std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted => return,
+                    _ => return self.lost(now, id, format!("read: {error}")),
+                }
+            }
+        };
+        let mut partial = std::mem::take(&mut peer.partial);
+        if partial.is_empty() {
+            let used = self.core.received(now, id, fresh, &mut self.outputs);
+            partial.extend_from_slice(&fresh[used..]);
+        } else {
+            partial.extend_from_slice(fresh);
+            let used = self.core.received(now, id, &partial, &mut self.outputs);
+            if used == partial.len() && partial.capacity() > PARTIAL_KEPT_MAX {
+                partial = Vec::new();
+            } else {
+                partial.drain(..used);
+            }
+        }
+        if let Some(peer) = self.peers.get(id) {
+            peer.partial = partial;
+        }
     }
 
     /// Does what came of a turn.
@@ -252,6 +356,7 @@ impl Driver {
             }
             std::mem::swap(&mut outputs, &mut self.outputs);
         }
+        self.call_back();
         let wake_at = self.core.wake_at();
         if wake_at < self.armed {
             self.armed = wake_at;
@@ -272,12 +377,14 @@ impl Driver {
                     room = None;
                 }
                 match waiter.how {
-                    How::Answering(answering) => {
+                    // Back to the queue where nobody waits for it: in this turn.
+                    How::Answering(answering) if matches!(result, Ok(Answer::Messages(_))) => {
                         if let Err(Ok(Answer::Messages(polled))) = answering.answer(result) {
                             self.input(now, Input::Command(Command::Unpolled(polled)));
                         }
                     }
-                    How::Callback(callback) => self.call_back((callback, result, room)),
+                    How::Answering(answering) => self.answers.push((answering, result)),
+                    How::Callback(callback) => self.called.push((callback, result, room)),
                     How::Nobody => {}
                 }
             }
@@ -285,7 +392,7 @@ impl Driver {
             Output::Deliver(delivery) => self.deliver(now, delivery),
             Output::Connect { peer, address } => {
                 self.peers.insert(peer, address.clone());
-                self.tasks.push(Task::Connect(peer, address));
+                self.connects.push((peer, address));
             }
             Output::Close { peer, why } => {
                 if let Some(peer) = self.peers.remove(peer) {
@@ -315,15 +422,9 @@ impl Driver {
         let core = &mut self.core;
         match peer.write(|out| core.take_frames(id, out)) {
             Written::Done => {}
-            Written::Drain(fd) => self.tasks.push(Task::Drain(id, fd)),
+            // The client's thread is to wait for it.
+            Written::Full => self.changed = true,
             Written::Failed(why) => self.lost(now, id, why),
-        }
-    }
-
-    /// A drained peer is written again if the core has more for it.
-    pub fn drained(&mut self, id: PeerId) {
-        if self.peers.get(id).is_some_and(|peer| peer.drained()) {
-            self.writes.push(id);
         }
     }
 
@@ -335,7 +436,10 @@ impl Driver {
         }
     }
 
-    fn call_back(&mut self, finished: Finished) {
+    fn call_back(&mut self) {
+        if self.called.is_empty() {
+            return;
+        }
         let workers = self.callbacks.get_or_insert_with(|| {
             Workers::new("ringmq-callback", 1, |finished: Finished| {
                 let (callback, result, room) = finished;
@@ -344,8 +448,11 @@ impl Driver {
                 in_flight::unbounded(|| callback(result));
             })
         });
-        if workers.submit(finished).is_err() {
-            tracing::error!("a callback is lost: no thread can be started");
+        workers.submit_all(&mut self.called);
+        if !self.called.is_empty() {
+            let count = self.called.len();
+            tracing::error!(count, "callbacks are lost: no thread can be started");
+            self.called.clear();
         }
     }
 
@@ -368,8 +475,8 @@ impl Driver {
     fn file_job(&mut self, now: Now, job: FileJob) {
         let workers = self.files.get_or_insert_with(|| {
             let (folder, inbox) = (self.offsets.clone(), self.inbox.clone());
-            Workers::new("ringmq-offsets", 1, move |job| {
-                let _ = inbox.post(Post::Command(run(&folder, job), Waiter::NOBODY));
+            Workers::new("ringmq-offsets", 1, move |job: FileJob| {
+                let _ = inbox.post(Post::Command(job.run(&folder), Waiter::NOBODY));
             })
         });
         let Err(job) = workers.submit(job) else {
@@ -396,19 +503,6 @@ impl Driver {
 /// A callback, what it is called with, and the room that its send takes until then.
 type Finished = (Callback, Result<Answer>, Option<Room>);
 
-fn run(folder: &std::path::Path, job: FileJob) -> Command {
-    match job {
-        FileJob::Load(consumer, file) => Command::OffsetsLoaded {
-            consumer,
-            result: offset_files::load(folder, &file),
-        },
-        FileJob::Store(consumer, file, content) => Command::OffsetsStored {
-            consumer,
-            result: offset_files::store(folder, &file, &content),
-        },
-    }
-}
-
 /// The time, given when the clock began.
 pub(super) fn now_since(began: Instant) -> Now {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -418,41 +512,101 @@ pub(super) fn now_since(began: Instant) -> Now {
     }
 }
 
-/// One turn: something is handed over, and everything that comes of it is done.
+fn tell(answers: Vec<(Answering<Result<Answer>>, Result<Answer>)>) {
+    for (answering, result) in answers {
+        // Who does not wait for it any more has no use for it.
+        let _ = answering.answer(result);
+    }
+}
+
+/// One turn on the client's thread: something is handed over, and everything that comes of it is
+/// done.
 pub(super) fn turn<T>(shared: &Shared, hand: impl FnOnce(&mut Driver, Now) -> T) -> T {
     let mut driver = shared.lock();
     let now = driver.now();
     let result = hand(&mut driver, now);
     driver.carry_out(now);
-    let changed = std::mem::take(&mut driver.changed);
-    let tasks = std::mem::take(&mut driver.tasks);
+    driver.changed = false;
+    let connects = std::mem::take(&mut driver.connects);
+    let answers = std::mem::take(&mut driver.answers);
+    let stopped = driver.stopped;
     drop(driver);
-    if changed {
-        shared.changed.notify();
+    tell(answers);
+    if stopped {
+        shared.stopped.notify();
     }
     // A task is polled when it is spawned, and locks the driver then.
-    for task in tasks {
-        match task {
-            Task::Connect(peer, address) => spawn(tasks::connection(shared.clone(), peer, address)),
-            Task::Drain(peer, fd) => spawn(tasks::drain(shared.clone(), peer, fd)),
-        }
+    for (peer, address) in connects {
+        spawn(tasks::connect(shared.clone(), peer, address));
     }
     result
 }
 
+/// What came of a caller's turn.
+pub(super) struct CallersTurn {
+    /// The client's thread has something to do.
+    pub wake: bool,
+    /// The caller is to read the answer himself.
+    pub lead: Option<Lead>,
+}
+
 /// A turn on the thread of whoever sends, provided that nothing is on its way: neither a command
 /// in the inbox, which would be overtaken, nor an answer that somebody waits for, in which case
-/// commands gather. Whether the client's thread has something to do, too.
-pub(super) fn turn_of_caller(driver: &Guarded, post: Post) -> std::result::Result<bool, Post> {
-    let Ok(mut driver) = driver.0.try_lock() else {
+/// commands gather. Otherwise the post is given back. `waits`: the caller is going to wait for
+/// the answer on this thread, and does nothing before.
+pub(super) fn turn_of_caller(
+    guarded: &Arc<Guarded>,
+    post: Post,
+    waits: bool,
+) -> std::result::Result<CallersTurn, Post> {
+    let Ok(mut driver) = guarded.driver.try_lock() else {
         return Err(post);
     };
-    if driver.is_busy() || driver.stopped || driver.posted.load(Ordering::Acquire) != driver.handled
-    {
+    if driver.is_busy() {
+        driver.watch.not_alone();
+        return Err(post);
+    }
+    if driver.stopped || driver.posted.load(Ordering::Acquire) != driver.handled {
         return Err(post);
     }
     let now = driver.now();
     driver.post(now, post);
     driver.carry_out(now);
-    Ok(driver.changed || !driver.tasks.is_empty())
+    let mut lead = None;
+    if !driver.is_busy() {
+        // It is over already.
+    } else if !waits {
+        if driver.watch.gather() {
+            driver.changed = true;
+        }
+    } else if driver.watch.alone(now.at) {
+        lead = Some(Lead::new(guarded.clone(), &driver.peers));
+    }
+    let wake = driver.changed || !driver.connects.is_empty();
+    driver.changed = false;
+    let answers = std::mem::take(&mut driver.answers);
+    drop(driver);
+    tell(answers);
+    Ok(CallersTurn { wake, lead })
+}
+
+/// A turn of a caller who reads: what is ready is read. Whether the client's thread has
+/// something to do.
+pub(super) fn turn_of_reader(guarded: &Arc<Guarded>, set: &mut PollSet) -> bool {
+    let mut driver = guarded.lock();
+    let now = driver.now();
+    for (id, writable) in set.ready() {
+        if let Some(id) = id {
+            driver.is_ready(now, id, writable);
+        }
+    }
+    driver.carry_out(now);
+    set.clear();
+    driver.peers.wait_for(true, set);
+    let wake = driver.changed || !driver.connects.is_empty();
+    driver.changed = false;
+    let answers = std::mem::take(&mut driver.answers);
+    drop(driver);
+    tell(answers);
+    wake
 }

@@ -2,21 +2,17 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-use futures_lite::{AsyncRead, AsyncWrite};
 use glommio::net::TcpStream;
 use glommio::{LocalExecutorBuilder, Placement, PoolPlacement};
 
-/// Longest time that ready tasks run before sockets and timers are looked at. It is seldom
-/// reached: tasks wait for sockets after every turn. Not shorter, as a thread whose processor is
-/// taken away for longer at the wrong moment sleeps although a task is ready.
+/// Longest time that ready tasks run before the ring is looked at. Not shorter, as a thread whose
+/// processor is taken away for longer at the wrong moment sleeps although a task is ready.
 const PREEMPT: Duration = Duration::from_millis(10);
 
-/// Requests that the ring holds: a client has few connections, one read of each.
+/// Requests that the ring holds: connections are made by it, and a client has few.
 const RING_DEPTH: usize = 256;
 
 /// Memory for direct I/O, in bytes. The client has no files of this kind, the runtime wants
@@ -74,51 +70,25 @@ pub(super) async fn sleep(time: Duration) {
     glommio::timer::sleep(time).await;
 }
 
-/// Lets sockets have their turn: yielding alone lets in only tasks that are ready already.
-pub(super) async fn look_at_sockets() {
-    sleep(Duration::ZERO).await;
+/// Lets the runtime have its turn. A sleep of no length would be over before it looked at its
+/// ring.
+pub(super) async fn runtimes_turn() {
+    sleep(Duration::from_micros(50)).await;
 }
 
-/// One connection's socket.
-pub(super) struct Socket(TcpStream);
-
-impl Socket {
-    /// Connects, with `TCP_NODELAY`.
-    ///
-    /// # Errors
-    /// Those of the socket, or that it took longer than `limit`.
-    pub async fn connect(to: SocketAddr, limit: Duration) -> io::Result<Socket> {
-        let stream = TcpStream::connect_timeout(to, limit).await?;
-        stream.set_nodelay(true)?;
-        Ok(Socket(stream))
+/// Connects, with `TCP_NODELAY`.
+///
+/// # Errors
+/// Those of the socket, or that it took longer than `limit`.
+pub(super) async fn connect_to(to: SocketAddr, limit: Duration) -> io::Result<OwnedFd> {
+    let stream = TcpStream::connect_timeout(to, limit).await?;
+    stream.set_nodelay(true)?;
+    // The runtime keeps its own descriptor and closes it.
+    // SAFETY: a plain system call.
+    let fd = unsafe { libc::fcntl(stream.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
     }
-
-    /// Its descriptor, open as long as the socket lives.
-    pub fn fd(&self) -> RawFd {
-        self.0.as_raw_fd()
-    }
-
-    /// Another socket for the same connection, so that one task can write while another reads.
-    ///
-    /// # Errors
-    /// Those of the system call.
-    pub fn duplicate(fd: RawFd) -> io::Result<Socket> {
-        // SAFETY: a plain system call.
-        let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
-        if copy < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor was just made and has no other owner.
-        Ok(Socket(unsafe { TcpStream::from_raw_fd(copy) }))
-    }
-
-    /// Reads what is there, or has the task woken when something is.
-    pub fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_read(cx, into)
-    }
-
-    /// Writes what there is room for, or has the task woken when there is some.
-    pub fn poll_write(&mut self, cx: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, from)
-    }
+    // SAFETY: the descriptor was just made and has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

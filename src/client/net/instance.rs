@@ -7,11 +7,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use flume::r#async::SendFut;
-use flume::{Receiver, Sender, TrySendError};
+use flume::{Receiver, RecvTimeoutError, Sender, TrySendError};
 use futures_lite::future;
 
-use super::driver::{Guarded, Local, Post, Shared, now_since, turn, turn_of_caller};
-use super::executor::{sleep, spawn, spawn_thread};
+use super::bell::Bell;
+use super::driver::{CallersTurn, Guarded, Local, Post, Shared, now_since, turn, turn_of_caller};
+use super::executor::spawn_thread;
+use super::lead::Lead;
 use super::waiters::{Callback, How, Waiter};
 use super::{address_server, tasks};
 use crate::client::core::Core;
@@ -72,28 +74,42 @@ pub(crate) struct Inbox {
     posts: Sender<Post>,
     /// Counted before a post is sent, so that nothing overtakes it.
     posted: Arc<AtomicU64>,
+    /// Rung after a post was sent.
+    bell: Arc<Bell>,
 }
 
 impl Inbox {
     /// Posts. Waits while the inbox is full. Given back once the client's thread has ended.
     pub fn post(&self, post: Post) -> std::result::Result<(), Post> {
         self.posted.fetch_add(1, Ordering::AcqRel);
-        self.posts.send(post).map_err(|error| error.0)
+        let sent = self.posts.send(post).map_err(|error| error.0);
+        self.bell.ring();
+        sent
     }
 
     /// Posts without waiting. Given back where the inbox is full, counted as posted.
     fn try_post(&self, post: Post) -> Option<Post> {
         self.posted.fetch_add(1, Ordering::AcqRel);
-        match self.posts.try_send(post) {
+        let sent = self.posts.try_send(post);
+        self.bell.ring();
+        match sent {
             Ok(()) | Err(TrySendError::Disconnected(_)) => None,
             Err(TrySendError::Full(post)) => Some(post),
         }
     }
 
     /// Posts; what is left of it where the inbox is full.
-    fn begin_post(&self, post: Post) -> Option<SendFut<'static, Post>> {
+    fn begin_post(&self, post: Post) -> Option<Unsent> {
         let full = self.try_post(post)?;
-        Some(self.posts.clone().into_send_async(full))
+        Some(Unsent {
+            sending: self.posts.clone().into_send_async(full),
+            bell: self.bell.clone(),
+        })
+    }
+
+    /// What wakes the client's thread.
+    pub(super) fn bell(&self) -> &Arc<Bell> {
+        &self.bell
     }
 }
 
@@ -144,9 +160,11 @@ impl Instance {
 
     fn start(settings: ClientSettings) -> Result<Arc<Instance>> {
         let (posts_in, posts) = flume::bounded(INBOX_POSTS);
+        let bell = Bell::new().map_err(|error| thread_error(error.to_string()))?;
         let inbox = Inbox {
             posts: posts_in,
             posted: Arc::default(),
+            bell: Arc::new(bell),
         };
         let published = Arc::<PublishTable>::default();
         let began = Instant::now();
@@ -155,7 +173,8 @@ impl Instance {
         let (table, posted) = (published.clone(), inbox.posted.clone());
         let driver = Guarded::new(core, &settings, inbox.clone(), table, posted, began);
         let own = driver.clone();
-        let main = move || run(own, settings.name_servers, posts);
+        let bell = inbox.bell.clone();
+        let main = move || run(own, settings.name_servers, posts, bell);
         let thread = spawn_thread("ringmq-client", main).map_err(thread_error)?;
         Ok(Arc::new(Instance {
             inbox,
@@ -188,26 +207,34 @@ impl Instance {
         let how = How::Answering(answering);
         let post = Post::Command(command, Waiter { how, room });
         let unsent = self.inbox.begin_post(post);
-        Call { answer, unsent }
+        let lead = None;
+        Call {
+            answer,
+            unsent,
+            lead,
+        }
     }
 
-    /// The same, on this thread if nothing is on its way: for sends.
-    pub fn call_now(&self, command: Command, room: Option<Room>) -> Call {
+    /// The same, on this thread if nothing is on its way: for sends. `waits`: [`Call::wait`] is
+    /// called at once.
+    pub fn call_now(&self, command: Command, room: Option<Room>, waits: bool) -> Call {
         let (answering, answer) = one_shot();
         let how = How::Answering(answering);
-        let post = match turn_of_caller(&self.driver, Post::Command(command, Waiter { how, room }))
-        {
-            Ok(false) => {
-                return Call {
-                    answer,
-                    unsent: None,
-                };
+        let post = Post::Command(command, Waiter { how, room });
+        let (unsent, lead) = match turn_of_caller(&self.driver, post, waits) {
+            Ok(CallersTurn { wake, lead }) => {
+                if wake {
+                    self.driver.ring();
+                }
+                (None, lead)
             }
-            Ok(true) => Post::Wake,
-            Err(post) => post,
+            Err(post) => (self.inbox.begin_post(post), None),
         };
-        let unsent = self.inbox.begin_post(post);
-        Call { answer, unsent }
+        Call {
+            answer,
+            unsent,
+            lead,
+        }
     }
 
     /// Hands over a command; `callback` is called with its end, on a thread for callbacks.
@@ -265,7 +292,14 @@ impl Drop for Instance {
 pub(crate) struct Call {
     answer: one_shot::Answer<Result<Answer>>,
     /// Not handed over yet: the inbox was full.
-    unsent: Option<SendFut<'static, Post>>,
+    unsent: Option<Unsent>,
+    /// Whoever waits reads the answer himself.
+    lead: Option<Lead>,
+}
+
+struct Unsent {
+    sending: SendFut<'static, Post>,
+    bell: Arc<Bell>,
 }
 
 impl Call {
@@ -275,7 +309,10 @@ impl Call {
     }
 
     /// Waits on this thread.
-    pub fn wait(self) -> Result<Answer> {
+    pub fn wait(mut self) -> Result<Answer> {
+        if let Some(lead) = self.lead.take() {
+            lead.read_until(&self.answer);
+        }
         future::block_on(self)
     }
 }
@@ -289,8 +326,12 @@ impl Future for Call {
     ) -> std::task::Poll<Result<Answer>> {
         use std::pin::Pin;
         use std::task::{Poll, ready};
+        // Who does not wait on his thread does not read.
+        self.lead = None;
         if let Some(unsent) = &mut self.unsent {
-            let sent = ready!(Pin::new(unsent).poll(cx));
+            let polled = Pin::new(&mut unsent.sending).poll(cx);
+            unsent.bell.ring();
+            let sent = ready!(polled);
             self.unsent = None;
             if sent.is_err() {
                 return Poll::Ready(Err(ErrorKind::NotRunning.into()));
@@ -354,17 +395,21 @@ fn unique_keys(settings: &ClientSettings) -> UniqueKeys {
 }
 
 /// What runs on the client's thread.
-async fn run(driver: Arc<Guarded>, name_servers: NameServers, posts: Receiver<Post>) {
+async fn run(
+    driver: Arc<Guarded>,
+    name_servers: NameServers,
+    posts: Receiver<Post>,
+    bell: Arc<Bell>,
+) {
     // Whoever waits hears of the end, whatever it is.
     let _end = EndOfDriver(driver.clone());
     let shared = Local::new(driver);
-    spawn(tasks::timer(shared.clone()));
-    if let NameServers::AddressServer(url) = name_servers {
+    let _asking = match name_servers {
         // Commands wait for the first answer.
-        ask_address_server(&shared, &url).await;
-        spawn(poll_address_server(shared.clone(), url));
-    }
-    tasks::inbox(shared, posts).await;
+        NameServers::AddressServer(url) => ask_address_server(&shared, url).await,
+        _ => None,
+    };
+    tasks::serve(shared, posts, bell).await;
 }
 
 struct EndOfDriver(Arc<Guarded>);
@@ -375,44 +420,40 @@ impl Drop for EndOfDriver {
     }
 }
 
-async fn poll_address_server(shared: Shared, url: String) {
-    let _running = shared.task();
-    let is_over = || shared.lock().stopped;
-    while !is_over() {
-        let end = async {
-            while !is_over() {
-                shared.changed.wait().await;
-            }
-        };
-        future::or(sleep(ADDRESS_SERVER_INTERVAL), end).await;
-        if !is_over() {
-            ask_address_server(&shared, &url).await;
-        }
-    }
-}
-
-async fn ask_address_server(shared: &Shared, url: &str) {
-    let (answer_in, answer) = flume::bounded(1);
-    let asked = url.to_owned();
+/// Has an address server asked again and again, on a thread of its own, until what is returned
+/// is dropped. Comes back with the first answer.
+async fn ask_address_server(shared: &Shared, url: String) -> Option<Sender<()>> {
+    let inbox = shared.lock().inbox();
+    let (first_in, first) = flume::bounded(1);
+    let (asking, over) = flume::bounded::<()>(1);
     let thread = std::thread::Builder::new()
         .name("ringmq-address".to_owned())
         .spawn(move || {
-            let _ = answer_in.send(address_server::fetch(&asked));
+            let _ = first_in.send(fetched(&url));
+            while let Err(RecvTimeoutError::Timeout) = over.recv_timeout(ADDRESS_SERVER_INTERVAL) {
+                if let Some(command) = fetched(&url) {
+                    let _ = inbox.post(Post::Command(command, Waiter::NOBODY));
+                }
+            }
         });
-    let answered = match thread {
-        Ok(_) => answer
-            .recv_async()
-            .await
-            .unwrap_or_else(|_| Err("no answer".to_owned())),
-        Err(error) => Err(error.to_string()),
-    };
-    match answered {
-        Ok(text) => {
-            let command = Command::NameServers(NameServers::parse(&text));
-            turn(shared, |driver, now| {
-                driver.input(now, Input::Command(command))
-            });
+    if let Err(error) = thread {
+        tracing::warn!(why = %error, "nameservers are not known");
+        return None;
+    }
+    if let Ok(Some(command)) = first.recv_async().await {
+        turn(shared, |driver, now| {
+            driver.input(now, Input::Command(command))
+        });
+    }
+    Some(asking)
+}
+
+fn fetched(url: &str) -> Option<Command> {
+    match address_server::fetch(url) {
+        Ok(text) => Some(Command::NameServers(NameServers::parse(&text))),
+        Err(why) => {
+            tracing::warn!(why, "nameservers are not known anew");
+            None
         }
-        Err(why) => tracing::warn!(why, "nameservers are not known anew"),
     }
 }

@@ -5,20 +5,22 @@
 //! The loop is glommio's, and its types stay in `executor`. A program that links this library
 //! needs nothing else: neither an executor of its own nor settings of the linker. The `ringmq`
 //! binary makes its rings with `IORING_SETUP_COOP_TASKRUN` through two `--wrap` arguments of the
-//! linker (see `build.rs`), which cargo hands to no other program. Without them a wake-up of
-//! this thread may cost an interrupt more, and a sleep that begins although a task is ready (a
-//! fault of glommio 0.9 when the processor is taken away for longer than its timer for preemption)
-//! lasts until the next event. So that timer is 10 ms here, not the 1 ms of a shard, and
-//! `tasks::timer` makes an event every 100 ms while anybody waits for an answer, every second
-//! otherwise.
+//! linker (see `build.rs`), which cargo hands to no other program; and even so a wake-up of the
+//! loop is several system calls, which is too much where one message may be all it is for. So
+//! the loop makes connections, and otherwise the thread waits in poll(2) for its sockets and
+//! for a bell (`bell`), which whoever leaves something for it rings: a wake-up is one poll, one
+//! read and one write. Blocking sends that come alone do without it altogether (`lead`).
 
 mod address_server;
+mod bell;
 mod driver;
 mod executor;
 mod instance;
+mod lead;
 mod offset_files;
 mod out;
 mod peers;
+mod poll_set;
 mod resolve;
 mod tasks;
 mod waiters;

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Component, Path, PathBuf};
 
-use crate::client::core::io::FileFault;
+use crate::client::core::io::{Command, ConsumerId, FileFault};
 
 /// Largest offset file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
@@ -81,6 +81,28 @@ pub(super) fn default_folder() -> PathBuf {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
     home.map_or_else(std::env::temp_dir, PathBuf::from)
         .join(".rocketmq_offsets")
+}
+
+/// Work that waits for the disk.
+pub(super) enum FileJob {
+    Load(ConsumerId, String),
+    Store(ConsumerId, String, Vec<u8>),
+}
+
+impl FileJob {
+    /// Does it; what the core is to be told.
+    pub fn run(self, folder: &Path) -> Command {
+        match self {
+            FileJob::Load(consumer, file) => Command::OffsetsLoaded {
+                consumer,
+                result: load(folder, &file),
+            },
+            FileJob::Store(consumer, file, content) => Command::OffsetsStored {
+                consumer,
+                result: store(folder, &file, &content),
+            },
+        }
+    }
 }
 
 #[cfg(test)]

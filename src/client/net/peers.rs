@@ -1,10 +1,11 @@
 //! Connections, by the core's numbers for them.
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use super::out::Out;
+use super::poll_set::PollSet;
 use crate::client::core::io::PeerId;
 
 /// Bytes that wait for one peer above which no more frames are taken from the core for it.
@@ -16,10 +17,12 @@ pub(super) struct Peer {
     epoch: u32,
     /// `host:port`, as the core gave it.
     pub address: Arc<str>,
-    /// Once it is connected. Its reading task keeps it open.
-    fd: Option<RawFd>,
-    pub out: Out,
-    /// Its socket was full: a task of its own writes now.
+    /// Once it is connected.
+    socket: Option<OwnedFd>,
+    out: Out,
+    /// The start of a frame whose rest is yet to come.
+    pub partial: Vec<u8>,
+    /// Its socket was full: written again once there is room.
     draining: bool,
     /// The core has more frames for it.
     waiting: bool,
@@ -30,8 +33,8 @@ pub(super) struct Peer {
 pub(super) enum Written {
     /// Nothing.
     Done,
-    /// The socket is full: a task is to go on when there is room.
-    Drain(RawFd),
+    /// The socket is full: to be gone on with when there is room.
+    Full,
     /// The connection is at its end.
     Failed(String),
 }
@@ -50,8 +53,9 @@ impl Peers {
         self.0[slot] = Some(Peer {
             epoch: id.epoch,
             address,
-            fd: None,
+            socket: None,
             out: Out::default(),
+            partial: Vec::new(),
             draining: false,
             waiting: false,
         });
@@ -64,34 +68,36 @@ impl Peers {
     }
 
     /// Its socket is there. `false`: it is wanted no more.
-    pub fn opened(&mut self, id: PeerId, fd: RawFd) -> bool {
+    pub fn opened(&mut self, id: PeerId, socket: OwnedFd) -> bool {
         let peer = self.get(id);
-        peer.map(|peer| peer.fd = Some(fd)).is_some()
+        peer.map(|peer| peer.socket = Some(socket)).is_some()
     }
 
-    /// A connection has ended, or is wanted no more: its tasks end by themselves. `None` where
-    /// it had ended before.
+    /// A connection has ended, or is wanted no more. `None` where it had ended before.
     pub fn remove(&mut self, id: PeerId) -> Option<Peer> {
         self.get(id)?;
-        let peer = self.0[id.slot as usize].take();
-        if let Some(fd) = peer.as_ref().and_then(|peer| peer.fd) {
-            // SAFETY: a plain system call; the reading task keeps the descriptor open until
-            // the connection is removed.
-            unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
-        }
-        peer
+        let mut peer = self.0[id.slot as usize].take()?;
+        peer.close();
+        Some(peer)
     }
 
     /// Ends all.
     pub fn remove_all(&mut self) {
+        self.0.iter_mut().flatten().for_each(Peer::close);
+        self.0.clear();
+    }
+
+    /// Enters what is to be waited for: those that are to be read, if so, and those whose
+    /// sockets were full.
+    pub fn wait_for(&self, read: bool, set: &mut PollSet) {
         for (slot, peer) in self.0.iter().enumerate() {
-            if let Some(Peer { fd: Some(fd), .. }) = peer {
-                tracing::trace!(slot, "connection closed");
-                // SAFETY: as in `remove`.
-                unsafe { libc::shutdown(*fd, libc::SHUT_RDWR) };
+            let Some(peer) = peer else { continue };
+            if let Some(socket) = peer.socket.as_ref().filter(|_| read || peer.draining) {
+                let (slot, epoch) = (slot as u32, peer.epoch);
+                let id = PeerId { slot, epoch };
+                set.add(Some(id), socket.as_raw_fd(), read, peer.draining);
             }
         }
-        self.0.clear();
     }
 
     /// Whether every byte has left.
@@ -101,12 +107,17 @@ impl Peers {
 }
 
 impl Peer {
+    /// Its descriptor, once it is connected; open until it is removed.
+    pub fn fd(&self) -> Option<RawFd> {
+        self.socket.as_ref().map(AsRawFd::as_raw_fd)
+    }
+
     /// Has `take` append frames, and writes them as far as the socket takes them. Where an
     /// earlier write is not done yet, the frames stay where they are until it is.
     pub fn write(&mut self, take: impl FnOnce(&mut Vec<u8>)) -> Written {
-        let Some(fd) = self.fd else {
+        if self.socket.is_none() {
             return Written::Done;
-        };
+        }
         if self.draining && self.out.len() > OUT_BYTES_MAX {
             self.waiting = true;
             return Written::Done;
@@ -116,25 +127,46 @@ impl Peer {
         if self.draining {
             return Written::Done;
         }
+        self.send()
+    }
+
+    /// Its socket, which was full, has room. Whether the core has more frames, beside what is to
+    /// be done.
+    pub fn go_on(&mut self) -> (Written, bool) {
+        if !self.draining {
+            return (Written::Done, false);
+        }
+        let written = self.send();
+        self.draining = written == Written::Full;
+        let more = written == Written::Done && std::mem::take(&mut self.waiting);
+        (written, more)
+    }
+
+    fn send(&mut self) -> Written {
+        let Some(fd) = self.fd() else {
+            return Written::Done;
+        };
         match self.out.send(fd) {
             Ok(true) => Written::Done,
             Ok(false) => {
                 self.draining = true;
-                Written::Drain(fd)
+                Written::Full
             }
             Err(error) => Written::Failed(write_failed(&error)),
         }
     }
 
-    /// Everything has left. Whether the core has more frames.
-    pub fn drained(&mut self) -> bool {
-        self.draining = false;
-        std::mem::take(&mut self.waiting)
+    fn close(&mut self) {
+        if let Some(socket) = self.socket.take() {
+            // Whoever waits for it on another thread hears of it.
+            // SAFETY: a plain system call on an open descriptor.
+            unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
+        }
     }
 }
 
 /// What is said of a connection that cannot be written to.
-pub(super) fn write_failed(error: &io::Error) -> String {
+fn write_failed(error: &io::Error) -> String {
     format!("write: {error}")
 }
 
@@ -142,7 +174,6 @@ pub(super) fn write_failed(error: &io::Error) -> String {
 mod tests {
     use super::*;
     use std::io::Read;
-    use std::os::fd::AsRawFd;
     use std::os::unix::net::UnixStream;
 
     const A: PeerId = PeerId { slot: 0, epoch: 1 };
@@ -155,7 +186,8 @@ mod tests {
         assert!(peers.remove(A).is_some());
         peers.insert(LATER, "127.0.0.1:1".into());
         assert!(peers.remove(A).is_none(), "told once");
-        assert!(!peers.opened(A, -1));
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        assert!(!peers.opened(A, ours.into()));
         assert!(peers.get(LATER).is_some());
     }
 
@@ -164,20 +196,25 @@ mod tests {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let mut peers = Peers::default();
         peers.insert(A, "127.0.0.1:1".into());
-        assert!(peers.opened(A, ours.as_raw_fd()));
+        assert!(peers.opened(A, ours.into()));
         let peer = peers.get(A).unwrap();
         let chunk = vec![7; 2 * OUT_BYTES_MAX];
         let written = peer.write(|out| out.extend_from_slice(&chunk));
-        assert_eq!(written, Written::Drain(ours.as_raw_fd()));
+        assert_eq!(written, Written::Full);
         assert_eq!(peer.write(|_| panic!("taken")), Written::Done);
         let mut got = 0;
         let mut into = vec![0; 65_536];
-        while !peer.out.send(ours.as_raw_fd()).unwrap() {
+        let more = loop {
+            match peer.go_on() {
+                (Written::Done, more) => break more,
+                (Written::Full, more) => assert!(!more),
+                (Written::Failed(why), _) => panic!("{why}"),
+            }
             got += theirs.read(&mut into).unwrap();
-        }
+        };
         assert!(got > 0);
-        assert!(peer.drained(), "there was more");
-        assert!(!peer.drained());
+        assert!(more, "there was more");
+        assert_eq!(peer.go_on(), (Written::Done, false));
         drop(theirs);
         assert!(matches!(peer.write(|out| out.push(1)), Written::Failed(_)));
     }

@@ -1,167 +1,139 @@
-//! The tasks of the client's thread: its inbox, its timer, and those of each connection.
+//! What the client's thread does: it waits for its sockets, its inbox and the clock, and has
+//! connections made.
 
-use std::cell::RefCell;
-use std::future::poll_fn;
-use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use flume::Receiver;
 use futures_lite::future;
 
+use super::bell::Bell;
 use super::driver::{Post, Shared, turn};
-use super::executor::{Socket, look_at_sockets, sleep};
-use super::peers::write_failed;
+use super::executor::{connect_to, runtimes_turn, sleep};
+use super::poll_set::PollSet;
 use super::resolve::resolve;
 use crate::client::core::io::{Input, PeerId};
-
-/// Bytes read at once. One buffer serves all connections: what is not a whole frame is copied
-/// out before another one reads.
-const READ_BYTES: usize = 256 * 1024;
-
-/// A buffer that one large frame grew beyond this is not kept, in bytes.
-const KEPT_BYTES_MAX: usize = 256 * 1024;
 
 /// Posts of one turn: with more, sockets have their turn in between.
 const POSTS_PER_TURN: usize = 1024;
 
-/// Longest time between two looks at the clock.
-const TICK_MAX: Duration = Duration::from_secs(1);
+/// Longest time between two looks at the clock, ms.
+const TICK_MAX_MS: u64 = 1000;
 
-/// The same while somebody waits for an answer: see "The runtime" in the module above.
-const TICK_MAX_BUSY: Duration = Duration::from_millis(100);
+/// Longest wait for sockets while connections are made, which the runtime does, ms.
+const CONNECTING_MS: u64 = 1;
 
-/// Longest time that the end waits for bytes to leave and connections to close.
+/// With so many who wait for answers, and answers coming, posts do not wake the thread: the next
+/// answer does, and then posts leave together.
+const GATHER_MIN: usize = 8;
+
+/// Longest time that posts gather where no answer comes, ms.
+const GATHER_MS: u64 = 1;
+
+/// Longest time that the end waits for bytes to leave and connections to be given up.
 const END_MAX: Duration = Duration::from_secs(1);
 
-thread_local! {
-    static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
+/// The same between two looks at whether they have, ms.
+const END_LOOK_MS: u64 = 10;
 
-/// Hands what other threads want to the core, all of it that has come in one turn, until the
-/// core has stopped or nobody can want anything any more.
-pub(super) async fn inbox(shared: Shared, posts: Receiver<Post>) {
+/// Hands what comes to the core, all of it that is there in one turn, until the core has
+/// stopped and every byte has left.
+///
+/// It waits in poll(2), not in the runtime: that would cost several system calls a wake. The
+/// runtime has its turn only while a connection is being made.
+pub(super) async fn serve(shared: Shared, posts: Receiver<Post>, bell: Arc<Bell>) {
+    let mut set = PollSet::default();
+    let mut until = None;
     loop {
-        let stopped = async {
-            while !shared.lock().stopped {
-                shared.changed.wait().await;
-            }
-            None
-        };
-        let first = future::or(async { posts.recv_async().await.ok() }, stopped).await;
-        let Some(first) = first else {
-            break;
-        };
+        let answered = set.ready().any(|(id, _)| id.is_some());
         turn(&shared, |driver, now| {
-            driver.posted(now, first);
-            let mut taken = 1;
-            while taken < POSTS_PER_TURN {
+            for (id, writable) in set.ready() {
+                match id {
+                    None => bell.silence(),
+                    Some(id) => driver.is_ready(now, id, writable),
+                }
+            }
+            if driver.stopped {
+                return;
+            }
+            for _ in 0..POSTS_PER_TURN {
                 let Ok(post) = posts.try_recv() else { break };
                 driver.posted(now, post);
-                taken += 1;
+            }
+            if driver.wake_at() <= now.at {
+                driver.input(now, Input::Tick);
             }
         });
-        if !posts.is_empty() {
-            look_at_sockets().await;
+        set.clear();
+        set.add(None, bell.fd(), true, false);
+        // From here on whatever is left for this thread rings.
+        bell.listen();
+        let connecting = shared.running.get() > 0;
+        let wait = {
+            let mut driver = shared.lock();
+            if driver.stopped {
+                let until = *until.get_or_insert_with(|| Instant::now() + END_MAX);
+                if driver.peers.are_drained() || Instant::now() >= until {
+                    break;
+                }
+            }
+            let longest = if connecting {
+                CONNECTING_MS
+            } else if driver.stopped {
+                END_LOOK_MS
+            } else {
+                TICK_MAX_MS
+            };
+            let waiters = driver.waiters();
+            let wait = driver.before_wait(longest, &mut set);
+            if answered && waiters >= GATHER_MIN && posts.len() < waiters {
+                bell.awake();
+                wait.min(GATHER_MS)
+            } else if posts.is_empty() {
+                wait
+            } else {
+                0
+            }
+        };
+        set.wait(wait);
+        bell.awake();
+        if connecting {
+            runtimes_turn().await;
         }
     }
-    end(&shared).await;
-}
-
-/// Closes every connection once everything has left.
-async fn end(shared: &Shared) {
-    let until = Instant::now() + END_MAX;
-    let pause = Duration::from_millis(1);
-    while !shared.lock().peers.are_drained() && Instant::now() < until {
-        sleep(pause).await;
-    }
+    bell.awake();
     {
         let mut driver = shared.lock();
         driver.stopped = true;
         driver.peers.remove_all();
     }
-    shared.changed.notify();
+    shared.stopped.notify();
+    let until = Instant::now() + END_MAX;
     while shared.running.get() > 0 && Instant::now() < until {
-        sleep(pause).await;
+        sleep(Duration::from_millis(1)).await;
     }
 }
 
-/// Tells the core the time when it wants to know it.
-pub(super) async fn timer(shared: Shared) {
+/// Makes one connection.
+pub(super) async fn connect(shared: Shared, id: PeerId, address: Arc<str>) {
     let _running = shared.task();
-    loop {
-        let wait = {
-            let mut driver = shared.lock();
-            if driver.stopped {
-                return;
+    let socket = attempt(&shared, &address).await;
+    turn(&shared, |driver, now| match socket {
+        Ok(socket) => {
+            if driver.peers.opened(id, socket) {
+                driver.input(now, Input::Connected { peer: id });
             }
-            driver.armed = driver.wake_at();
-            let left = driver.armed.saturating_sub(driver.now().at);
-            // Not less than a millisecond, the unit of the clock: no busy loop whatever the
-            // core says.
-            let longest = if driver.is_busy() {
-                TICK_MAX_BUSY
-            } else {
-                TICK_MAX
-            };
-            Duration::from_millis(left.max(1)).min(longest)
-        };
-        let early = future::or(
-            async {
-                sleep(wait).await;
-                false
-            },
-            async {
-                shared.changed.wait().await;
-                true
-            },
-        );
-        if early.await {
-            continue;
         }
-        let due = {
-            let driver = shared.lock();
-            driver.wake_at() <= driver.now().at
-        };
-        if due {
-            turn(&shared, |driver, now| driver.input(now, Input::Tick));
-        }
-    }
+        Err(why) => driver.lost(now, id, why),
+    });
 }
 
-/// One connection from its beginning to its end.
-pub(super) async fn connection(shared: Shared, id: PeerId, address: Arc<str>) {
-    let _running = shared.task();
-    let why = match connect(&shared, &address).await {
-        Ok(mut socket) => {
-            let wanted = turn(&shared, |driver, now| {
-                let wanted = driver.peers.opened(id, socket.fd());
-                if wanted {
-                    driver.input(now, Input::Connected { peer: id });
-                }
-                wanted
-            });
-            if wanted {
-                let why = read(&shared, id, &mut socket).await;
-                // Told before the socket is closed, and its number somebody else's.
-                turn(&shared, |driver, now| driver.lost(now, id, why));
-            }
-            None
-        }
-        Err(why) => Some(why),
-    };
-    if let Some(why) = why {
-        turn(&shared, |driver, now| driver.lost(now, id, why));
-    }
-}
-
-async fn connect(shared: &Shared, address: &str) -> Result<Socket, String> {
+async fn attempt(shared: &Shared, address: &str) -> Result<OwnedFd, String> {
     let limit = shared.lock().connect_timeout;
     let stopped = async {
         while !shared.lock().stopped {
-            shared.changed.wait().await;
+            shared.stopped.wait().await;
         }
         Err("the client stops".to_owned())
     };
@@ -172,7 +144,7 @@ async fn connect(shared: &Shared, address: &str) -> Result<Socket, String> {
     let attempt = async {
         let mut fault = String::new();
         for to in resolve(address).await? {
-            match Socket::connect(to, limit).await {
+            match connect_to(to, limit).await {
                 Ok(socket) => return Ok(socket),
                 Err(error) => fault = error.to_string(),
             }
@@ -180,80 +152,4 @@ async fn connect(shared: &Shared, address: &str) -> Result<Socket, String> {
         Err(fault)
     };
     future::or(attempt, future::or(late, stopped)).await
-}
-
-/// Hands what comes to the core until the end, and tells why that is.
-async fn read(shared: &Shared, id: PeerId, socket: &mut Socket) -> String {
-    let mut partial: Vec<u8> = Vec::new();
-    loop {
-        let read = poll_fn(|cx| {
-            READ_BUFFER.with_borrow_mut(|buffer| {
-                buffer.resize(READ_BYTES, 0);
-                socket.poll_read(cx, buffer)
-            })
-        });
-        let read = match read.await {
-            Ok(0) if partial.is_empty() => return "closed by the peer".to_owned(),
-            Ok(0) => {
-                let bytes = partial.len();
-                return format!("closed by the peer in the middle of a frame, after {bytes} bytes");
-            }
-            Ok(read) => read,
-            Err(error) => return format!("read: {error}"),
-        };
-        // Nothing else has run since the buffer was filled.
-        let open = READ_BUFFER.with_borrow(|buffer| {
-            let fresh = &buffer[..read];
-            turn(shared, |driver, now| {
-                if partial.is_empty() {
-                    let used = driver.received(now, id, fresh);
-                    partial.extend_from_slice(&fresh[used..]);
-                } else {
-                    partial.extend_from_slice(fresh);
-                    let used = driver.received(now, id, &partial);
-                    if used == partial.len() && partial.capacity() > KEPT_BYTES_MAX {
-                        partial = Vec::new();
-                    } else {
-                        partial.drain(..used);
-                    }
-                }
-            });
-            shared.lock().peers.get(id).is_some()
-        });
-        if !open {
-            return "closed".to_owned();
-        }
-    }
-}
-
-/// Writes what waits for a peer whose socket was full, with a descriptor of its own: the other
-/// one is in the hands of the task that reads.
-pub(super) async fn drain(shared: Shared, id: PeerId, fd: RawFd) {
-    let _running = shared.task();
-    let drained = write_all(&shared, id, fd).await;
-    turn(&shared, |driver, now| match drained {
-        Ok(()) => driver.drained(id),
-        Err(error) => driver.lost(now, id, write_failed(&error)),
-    });
-}
-
-async fn write_all(shared: &Shared, id: PeerId, fd: RawFd) -> io::Result<()> {
-    let mut socket = Socket::duplicate(fd)?;
-    loop {
-        let written = poll_fn(|cx| {
-            let mut driver = shared.lock();
-            let Some(peer) = driver.peers.get(id).filter(|peer| !peer.out.is_empty()) else {
-                return Poll::Ready(Ok(None));
-            };
-            socket
-                .poll_write(cx, peer.out.waiting())
-                .map(|done| done.map(Some))
-        });
-        let Some(count) = written.await? else {
-            return Ok(());
-        };
-        if let Some(peer) = shared.lock().peers.get(id) {
-            peer.out.advance(count);
-        }
-    }
 }

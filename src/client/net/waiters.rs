@@ -51,9 +51,14 @@ impl Waiters {
         Ticket(u64::from(*used) << 32 | u64::from(place))
     }
 
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
     /// Whether nobody waits.
     pub fn is_empty(&self) -> bool {
-        self.free.len() == self.places.len()
+        self.len() == 0
     }
 
     /// Who waits with this ticket; nobody a second time.

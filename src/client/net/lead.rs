@@ -1,0 +1,180 @@
+//! Who reads the sockets: the client's thread, or a caller who waits for an answer anyway.
+//!
+//! A blocking send that is alone on its way would wake the client's thread by its answer, and
+//! that the sender: two hand-overs between threads, each dearer than all the rest. So, while
+//! sends come alone and one soon after the other, their senders read the sockets themselves, and
+//! the client's thread keeps to its inbox and the clock.
+//!
+//! All of it is decided under the driver's lock, and one thing always holds then: if anybody
+//! waits for an answer, either a caller reads or the client's thread watches the sockets (or has
+//! been woken, and will). Bytes that come while nobody waits are read by the next who sends, or
+//! by the client's thread, which takes the sockets back when no send has come for a while.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::driver::{Guarded, turn_of_reader};
+use super::peers::Peers;
+use super::poll_set::PollSet;
+use crate::client::core::io::Answer;
+use crate::client::error::Result;
+use crate::client::one_shot;
+
+/// Sends that come alone, one after the other, before the client's thread leaves the sockets.
+const ALONE_MIN: u32 = 8;
+
+/// Longest time between two of them, and the longest that the sockets go unwatched, ms.
+const ALONE_MS: u64 = 10;
+
+/// Longest time that a caller reads. An answer that takes longer may as well cost a wake-up.
+const READ_MAX: Duration = Duration::from_millis(20);
+
+/// Who watches the sockets.
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// The client's thread does.
+    thread: bool,
+    /// A caller reads, until he says that he does no longer.
+    reads: bool,
+    /// Blocking sends that came alone, one soon after the other; and when the last one was, ms.
+    alone: u32,
+    alone_at: u64,
+}
+
+impl Default for Watch {
+    fn default() -> Watch {
+        Watch {
+            thread: true,
+            reads: false,
+            alone: 0,
+            alone_at: 0,
+        }
+    }
+}
+
+impl Watch {
+    /// Whether the client's thread watches the sockets.
+    pub fn is_thread(&self) -> bool {
+        self.thread
+    }
+
+    /// The client's thread is about to wait: decides whether it watches the sockets. `busy`:
+    /// somebody waits for an answer; `delivers`: there are consumers, whose messages come at any
+    /// time. How long it may wait, ms.
+    pub fn before_wait(&mut self, now: u64, busy: bool, delivers: bool) -> u64 {
+        let soon = self.alone >= ALONE_MIN && now.saturating_sub(self.alone_at) <= ALONE_MS;
+        self.thread = !self.reads && (busy || delivers || !soon);
+        if self.thread { u64::MAX } else { ALONE_MS }
+    }
+
+    /// A send comes while others wait for answers.
+    pub fn not_alone(&mut self) {
+        self.alone = 0;
+    }
+
+    /// A send comes alone whose sender does not wait: the client's thread is to watch. Whether
+    /// it has to be told.
+    pub fn gather(&mut self) -> bool {
+        self.alone = 0;
+        !std::mem::replace(&mut self.thread, true)
+    }
+
+    /// A blocking send comes alone at `now`. Whether its sender is to read.
+    pub fn alone(&mut self, now: u64) -> bool {
+        let soon = now.saturating_sub(self.alone_at) <= ALONE_MS;
+        self.alone = if soon {
+            self.alone.saturating_add(1)
+        } else {
+            1
+        };
+        self.alone_at = now;
+        self.reads = !self.thread;
+        self.reads
+    }
+
+    /// The caller who read reads no longer; `busy` as above. Whether the client's thread has to
+    /// be told to watch.
+    fn ends(&mut self, busy: bool) -> bool {
+        self.reads = false;
+        busy && !std::mem::replace(&mut self.thread, true)
+    }
+}
+
+/// A caller who reads the sockets, until it is dropped.
+pub(super) struct Lead {
+    guarded: Arc<Guarded>,
+    set: PollSet,
+}
+
+impl Lead {
+    /// For whom [`Watch::alone`] said so.
+    pub fn new(guarded: Arc<Guarded>, peers: &Peers) -> Lead {
+        let mut set = PollSet::default();
+        peers.wait_for(true, &mut set);
+        Lead { guarded, set }
+    }
+
+    /// Reads until the answer is there, or it takes too long.
+    pub fn read_until(mut self, answer: &one_shot::Answer<Result<Answer>>) {
+        let until = Instant::now() + READ_MAX;
+        while !answer.is_ready() {
+            let left = until.saturating_duration_since(Instant::now()).as_millis() as u64;
+            if left == 0 || !self.set.wait(left) {
+                return;
+            }
+            if turn_of_reader(&self.guarded, &mut self.set) {
+                self.guarded.ring();
+            }
+        }
+    }
+}
+
+impl Drop for Lead {
+    fn drop(&mut self) {
+        let wake = {
+            let mut driver = self.guarded.lock();
+            let busy = driver.is_busy();
+            driver.watch.ends(busy)
+        };
+        if wake {
+            self.guarded.ring();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sends_alone_take_the_sockets_over_and_whoever_else_comes_gives_them_back() {
+        let mut watch = Watch::default();
+        for at in 0..u64::from(ALONE_MIN) {
+            watch.before_wait(at, false, false);
+            assert!(watch.is_thread() && !watch.alone(at));
+            watch.before_wait(at, true, false);
+            assert!(watch.is_thread(), "somebody waits");
+        }
+        assert_eq!(watch.before_wait(8, false, false), ALONE_MS);
+        assert!(!watch.is_thread() && watch.alone(9));
+        watch.before_wait(9, true, false);
+        assert!(!watch.is_thread(), "a caller reads");
+        assert!(!watch.ends(false), "the next one soon comes");
+        assert!(watch.alone(10));
+        assert!(watch.ends(true) && watch.is_thread(), "others wait");
+        watch.before_wait(11, false, false);
+        assert!(!watch.is_thread());
+        assert!(watch.gather() && watch.is_thread());
+        watch.before_wait(11, false, false);
+        assert!(watch.is_thread());
+    }
+
+    #[test]
+    fn sockets_are_watched_again_where_no_send_comes_or_there_are_consumers() {
+        let mut watch = Watch::default();
+        (0..20).for_each(|at| assert!(!watch.alone(at)));
+        assert_eq!(watch.before_wait(20, false, true), u64::MAX);
+        assert_eq!(watch.before_wait(20 + ALONE_MS, false, false), u64::MAX);
+        assert_eq!(watch.before_wait(19 + ALONE_MS, false, false), ALONE_MS);
+    }
+}
