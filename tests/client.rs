@@ -12,3 +12,5 @@ mod push;
 mod restart;
 #[path = "client/support.rs"]
 mod support;
+#[path = "client/turns.rs"]
+mod turns;
