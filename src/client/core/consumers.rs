@@ -3,18 +3,21 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::consumer::{Consumer, Effect, Notice, ReplyTo, Rules, Target};
+use super::consumer::{Consumer, Effect, Notice, Rules, Target};
 use super::io::{
-    Answer, Command, ConsumerCall, ConsumerId, Delivery, DeliveryId, Filter, Now, Output, PeerId,
+    Answer, Command, ConsumerCall, ConsumerId, Delivery, DeliveryId, Filter, Now, Output,
     ProducerId, Ticket,
 };
 use super::{Core, Purpose, done};
 use crate::client::error::{Error, ErrorKind, Result};
 use crate::client::settings::ProducerSettings;
 use crate::wire::body::heartbeat::ConsumerData;
-use crate::wire::codes::request;
-use crate::wire::command::{Request, Response};
+use crate::wire::command::Response;
 use crate::wire::names;
+
+mod asked;
+
+use asked::Asked;
 
 /// The producer by which failed messages go to retry topics, under Java's name for it
 /// (`MixAll.CLIENT_INNER_PRODUCER_GROUP`).
@@ -27,9 +30,6 @@ const START_MS: u64 = 10_000;
 const UNKNOWN_MS: u64 = 1000;
 /// Turns of that; from then on it is asked for like every other.
 const UNKNOWN_TURNS: u32 = 10;
-
-/// Most requests of brokers that wait for listeners.
-const ASKED_MAX: usize = 10_000;
 
 /// One consumer.
 #[derive(Debug)]
@@ -57,14 +57,6 @@ struct Fetch {
     ticket: Ticket,
     topic: Arc<str>,
     deadline: u64,
-}
-
-/// A request of a broker that is not answered yet.
-#[derive(Debug)]
-struct Asked {
-    whose: ConsumerId,
-    peer: PeerId,
-    request: Request,
 }
 
 /// See the module.
@@ -100,11 +92,6 @@ impl Consumers {
     fn remove(&mut self, id: ConsumerId) -> Option<Member> {
         self.asked.retain(|_, asked| asked.whose != id);
         self.list.remove(&id)
-    }
-
-    /// A connection has ended: who asked by it waits no more.
-    pub fn end_peer(&mut self, peer: PeerId) {
-        self.asked.retain(|_, asked| asked.peer != peer);
     }
 
     fn of_group(&mut self, group: &str) -> Option<&mut Consumer> {
@@ -474,50 +461,6 @@ impl Core {
         if let Some(member) = self.consumers.list.get_mut(&id) {
             member.consumer.answered(now.at, call, answer);
         }
-    }
-
-    /// A request of a broker; `false` where it is not about consumers of this client.
-    pub(super) fn consumer_requested(&mut self, now: Now, peer: PeerId, request: &Request) -> bool {
-        let field = match request.fixed.code {
-            request::NOTIFY_CONSUMER_IDS_CHANGED => {
-                let group = request.get("consumerGroup").unwrap_or_default();
-                if let Some(consumer) = self.consumers.of_group(group) {
-                    consumer.members_changed(now.at);
-                }
-                return true;
-            }
-            request::RESET_CONSUMER_CLIENT_OFFSET | request::GET_CONSUMER_STATUS_FROM_CLIENT => {
-                "group"
-            }
-            request::GET_CONSUMER_RUNNING_INFO | request::CONSUME_MESSAGE_DIRECTLY => {
-                "consumerGroup"
-            }
-            _ => return false,
-        };
-        let group = request.get(field).unwrap_or_default().to_owned();
-        let consumers = &mut self.consumers;
-        consumers.next_asked += 1;
-        let number = consumers.next_asked;
-        let full = consumers.asked.len() >= ASKED_MAX;
-        let Some((whose, consumer)) = consumers.id_of_group(&group) else {
-            return false;
-        };
-        if full {
-            // The broker asks again.
-            return true;
-        }
-        consumer.requested(now, ReplyTo(number), request);
-        if !request.fixed.is_one_way() {
-            let mut request = request.clone();
-            request.body = Default::default();
-            let asked = Asked {
-                whose,
-                peer,
-                request,
-            };
-            consumers.asked.insert(number, asked);
-        }
-        true
     }
 
     /// Does what consumers want done, and what is due of them.
