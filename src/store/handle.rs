@@ -25,13 +25,6 @@ use crate::local_event::LocalEvent;
 /// Time between two rounds of queue writes.
 const QUEUE_WRITE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Entries that are worth a round at once; fewer wait for up to [`IDLE_ROUNDS`] intervals, as
-/// a round takes a millisecond of a processor from others however little there is to write.
-const ENTRIES_PER_ROUND: u64 = 4096;
-
-/// Intervals after which a round writes what there is.
-const IDLE_ROUNDS: u32 = 4;
-
 /// Rounds of queue writes between two that are synced.
 const ROUNDS_PER_SYNC: u32 = 20;
 
@@ -358,9 +351,7 @@ pub async fn run_background(handle: &StoreHandle) {
         while !shared.closing.get() {
             shared.edge.sleep(QUEUE_WRITE_INTERVAL).await;
             round += 1;
-            let is_due =
-                round % IDLE_ROUNDS == 0 || shared.state.borrow().unwritten >= ENTRIES_PER_ROUND;
-            if is_due && !shared.closing.get() {
+            if !shared.closing.get() {
                 // Told of where it happens, and tried again.
                 let _ = write_queues(&shared, round % ROUNDS_PER_SYNC == 0).await;
                 shared.state.borrow_mut().cool_queues();
