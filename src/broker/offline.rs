@@ -190,7 +190,7 @@ fn repair_log(
     let work = move || async move {
         let opened = StoreHandle::open(&dir, shard, store);
         let (handle, report) = opened.map_err(|error| error.to_string())?;
-        run_background(&handle).await;
+        run_background(&handle);
         handle.close().await.map_err(|error| error.to_string())?;
         Ok::<_, String>(report)
     };

@@ -169,7 +169,7 @@ pub(super) async fn run_shard(
     };
     let shard = Shard::new(id, log, &lanes, limits, process.open.clone());
     let (broker, stop) = build(&shard, store.clone(), &common, go);
-    run_background(&store).await;
+    run_background(&store);
     spawn_tasks(&broker);
     lanes.receive(&shard, &broker);
     if let Some(stop) = stop {

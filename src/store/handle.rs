@@ -339,7 +339,7 @@ impl StoreHandle {
 
 /// Starts the tasks of a store on its loop. They run until the process ends; none
 /// is ever cancelled. Nothing may be read or appended before.
-pub async fn run_background(handle: &StoreHandle) {
+pub fn run_background(handle: &StoreHandle) {
     let edge = &handle.shared.edge;
     let shared = handle.shared.clone();
     edge.spawn(Box::pin(async move { flush_log(&shared).await }));

@@ -39,6 +39,19 @@ pub const OFFSET_MOVED_TOPIC: &str = "OFFSET_MOVED_EVENT";
 /// The topic of prepared messages that were asked about too often.
 pub const TRANS_CHECK_MAX_TOPIC: &str = "TRANS_CHECK_MAX_TIME_TOPIC";
 
+/// Consumer groups that every broker makes for itself and its tools
+/// (`SubscriptionGroupManager.init`).
+pub const SYSTEM_GROUPS: [&str; 8] = [
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+];
+
 /// System topics that every broker has in common; see [`is_system_topic`].
 pub const SYSTEM_TOPICS: [&str; 10] = [
     AUTO_CREATE_TOPIC,

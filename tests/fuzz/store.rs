@@ -64,7 +64,7 @@ fn executor() -> LocalExecutor {
 /// the tail file only.
 async fn fill(dir: &Path) {
     let (store, _) = StoreHandle::open(dir, ShardId(0), settings()).unwrap();
-    run_background(&store).await;
+    run_background(&store);
     let append = |n: usize| {
         let body = vec![n as u8; n * 37 % 2000];
         let topic = ["A", "SCHEDULE_TOPIC_XXXX", "%RETRY%g"][n % 3];

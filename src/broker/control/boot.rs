@@ -1,24 +1,12 @@
-//! Topics and groups that exist before anybody creates one.
+//! Topics that exist before anybody creates one.
 //!
-//! Source of the lists: `TopicConfigManager.init`, `SubscriptionGroupManager.init`.
+//! Source of the list: `TopicConfigManager.init`.
 
 use super::settings::ControlSettings;
 use crate::wire::body::topic::{TopicConfig, perm};
 use crate::wire::names;
 
 const READ_WRITE: i32 = perm::READ | perm::WRITE;
-
-/// Consumer groups that every broker has.
-pub const GROUPS: [&str; 8] = [
-    "TOOLS_CONSUMER",
-    "FILTERSRV_CONSUMER",
-    "SELF_TEST_C_GROUP",
-    "CID_ONS-HTTP-PROXY",
-    "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION",
-    "CID_ONSAPI_OWNER",
-    "CID_RMQ_SYS_TRANS",
-];
 
 /// The topic for replies of the request-reply pattern.
 pub fn reply_topic(cluster: &str) -> String {

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::boot;
 use super::limits::{GROUPS_MAX, QUEUES_PER_TOPIC_MAX};
 use super::settings::ControlSettings;
 use crate::wire::body::json::{self, JsonError};
@@ -88,7 +87,7 @@ impl Default for GroupTable {
 impl GroupTable {
     /// The groups that every broker has.
     pub fn new() -> GroupTable {
-        let boot = boot::GROUPS.into_iter();
+        let boot = names::SYSTEM_GROUPS.into_iter();
         GroupTable {
             configs: boot
                 .map(|name| {

@@ -194,18 +194,6 @@ impl ConsumerProgress {
     }
 }
 
-/// Groups that every broker makes for itself and its tools.
-const BROKERS_OWN: [&str; 8] = [
-    "TOOLS_CONSUMER",
-    "FILTERSRV_CONSUMER",
-    "SELF_TEST_C_GROUP",
-    "CID_ONS-HTTP-PROXY",
-    "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION",
-    "CID_ONSAPI_OWNER",
-    "CID_RMQ_SYS_TRANS",
-];
-
 /// All groups: those that brokers have settings of, or a retry topic, which a group has from its
 /// first member on. Those that every broker makes for itself are left out.
 ///
@@ -223,7 +211,7 @@ pub fn all_groups(admin: &mut Admin, masters: &[Broker]) -> Result<Vec<String>, 
         let known = admin.group_configs(&broker.address).unwrap_or_default();
         groups.extend(known.into_keys());
     }
-    groups.retain(|group| !BROKERS_OWN.contains(&group.as_str()));
+    groups.retain(|group| !names::SYSTEM_GROUPS.contains(&group.as_str()));
     Ok(groups.into_iter().collect())
 }
 

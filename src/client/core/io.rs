@@ -252,6 +252,29 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// The ticket by which its end is told; some have none.
+    pub fn ticket_mut(&mut self) -> Option<&mut Ticket> {
+        match self {
+            Command::StartProducer { ticket, .. }
+            | Command::StopProducer { ticket, .. }
+            | Command::Send { ticket, .. }
+            | Command::PublishQueues { ticket, .. }
+            | Command::StartPushConsumer { ticket, .. }
+            | Command::StartPullConsumer { ticket, .. }
+            | Command::StopConsumer { ticket, .. }
+            | Command::Consumer { ticket, .. }
+            | Command::Invoke { ticket, .. }
+            | Command::Shutdown { ticket, .. } => Some(ticket),
+            Command::NameServers(_)
+            | Command::Consumed { .. }
+            | Command::OffsetsLoaded { .. }
+            | Command::Unpolled(_)
+            | Command::OffsetsStored { .. } => None,
+        }
+    }
+}
+
 /// What a push or pull consumer is asked to do.
 #[derive(Clone, Debug)]
 pub enum ConsumerCall {

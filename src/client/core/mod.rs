@@ -293,10 +293,10 @@ impl Core {
         self.pass_life(now, out);
     }
 
-    fn command(&mut self, now: Now, command: Command, out: &mut Vec<Output>) {
+    fn command(&mut self, now: Now, mut command: Command, out: &mut Vec<Output>) {
         if self.life.refuses(&command) {
-            if let Some(ticket) = ticket_of(&command) {
-                done(out, ticket, Err(ErrorKind::NotRunning.into()));
+            if let Some(ticket) = command.ticket_mut() {
+                done(out, *ticket, Err(ErrorKind::NotRunning.into()));
             }
             return;
         }
@@ -334,9 +334,9 @@ impl Core {
                 one_way,
             } => self.invoke(now, ticket, target, *request, timeout_ms, one_way, out),
             Command::Shutdown { ticket, wait_ms } => self.shutdown(now, ticket, wait_ms, out),
-            other => {
-                if let Some(ticket) = ticket_of(&other) {
-                    done(out, ticket, Err(ErrorKind::NotRunning.into()));
+            mut other => {
+                if let Some(ticket) = other.ticket_mut() {
+                    done(out, *ticket, Err(ErrorKind::NotRunning.into()));
                 }
             }
         }
@@ -573,26 +573,6 @@ fn too_much_out() -> Error {
 
 fn done(out: &mut Vec<Output>, ticket: Ticket, result: Result<Answer>) {
     out.push(Output::Done { ticket, result });
-}
-
-fn ticket_of(command: &Command) -> Option<Ticket> {
-    match command {
-        Command::StartProducer { ticket, .. }
-        | Command::StopProducer { ticket, .. }
-        | Command::Send { ticket, .. }
-        | Command::PublishQueues { ticket, .. }
-        | Command::StartPushConsumer { ticket, .. }
-        | Command::StartPullConsumer { ticket, .. }
-        | Command::StopConsumer { ticket, .. }
-        | Command::Consumer { ticket, .. }
-        | Command::Invoke { ticket, .. }
-        | Command::Shutdown { ticket, .. } => Some(*ticket),
-        Command::NameServers(_)
-        | Command::Consumed { .. }
-        | Command::OffsetsLoaded { .. }
-        | Command::Unpolled(_)
-        | Command::OffsetsStored { .. } => None,
-    }
 }
 
 /// The body of a request made from JSON.

@@ -25,7 +25,7 @@ use super::offset_files::{self, FileJob};
 use super::peers::{Peers, Written};
 use super::poll_set::PollSet;
 use super::tasks;
-use super::waiters::{Callback, How, Waiter, Waiters, ticket_of};
+use super::waiters::{Callback, How, Waiter, Waiters};
 use super::{Inbox, PublishTable, Sink};
 use crate::client::core::Core;
 use crate::client::core::io::{
@@ -228,7 +228,7 @@ impl Driver {
     fn post(&mut self, now: Now, post: Post) {
         match post {
             Post::Command(mut command, waiter) => {
-                if let Some(ticket) = ticket_of(&mut command) {
+                if let Some(ticket) = command.ticket_mut() {
                     *ticket = self.waiters.insert(waiter);
                 }
                 self.input(now, Input::Command(command));

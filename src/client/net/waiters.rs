@@ -1,6 +1,6 @@
 //! Who waits for the end of which command.
 
-use crate::client::core::io::{Answer, Command, Ticket};
+use crate::client::core::io::{Answer, Ticket};
 use crate::client::error::Result;
 use crate::client::in_flight::Room;
 use crate::client::one_shot::Answering;
@@ -69,27 +69,6 @@ impl Waiters {
         *used = used.wrapping_add(1);
         self.free.push(place);
         Some(waiter)
-    }
-}
-
-/// Where a command has its ticket.
-pub(super) fn ticket_of(command: &mut Command) -> Option<&mut Ticket> {
-    match command {
-        Command::StartProducer { ticket, .. }
-        | Command::StopProducer { ticket, .. }
-        | Command::Send { ticket, .. }
-        | Command::PublishQueues { ticket, .. }
-        | Command::StartPushConsumer { ticket, .. }
-        | Command::StartPullConsumer { ticket, .. }
-        | Command::StopConsumer { ticket, .. }
-        | Command::Consumer { ticket, .. }
-        | Command::Invoke { ticket, .. }
-        | Command::Shutdown { ticket, .. } => Some(ticket),
-        Command::NameServers(_)
-        | Command::Consumed { .. }
-        | Command::OffsetsLoaded { .. }
-        | Command::Unpolled(_)
-        | Command::OffsetsStored { .. } => None,
     }
 }
 

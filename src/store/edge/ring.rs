@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use io_uring::{opcode, types};
 
-use super::block_pool::{BlockPool, Loan};
+use super::block_pool::BlockPool;
 use super::blocks_to_write::BlocksToWrite;
 use super::file_ring::{FileRing, Operation, target};
 use super::{Disk, Edge, Files, Local, LogFile, LogMode};
@@ -171,7 +171,7 @@ impl LogFile for Segment {
     fn read(&self, at: u64, len: usize) -> Local<'_, io::Result<Bytes>> {
         debug_assert!(at % BLOCK_BYTES as u64 == 0);
         let whole = len.next_multiple_of(BLOCK_BYTES);
-        let mut loan: Box<Loan> = Box::new(self.pool.take(whole));
+        let mut loan = self.pool.take(whole);
         let entry = opcode::Read::new(
             target(&*self.file),
             loan.buffer().as_mut_ptr(),

@@ -39,7 +39,7 @@ fn go(dir: &Path, bodies: &'static [&'static [u8]], end: End) -> (RecoveryReport
         });
         // Without its background tasks what was appended is in the tail file alone.
         if end == End::Close {
-            run_background(&store).await;
+            run_background(&store);
             store.close().await.map_err(|error| error.to_string())?;
         }
         Checked::Ok((report, next))

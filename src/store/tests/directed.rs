@@ -38,7 +38,7 @@ fn a_stop_during_a_round_of_queue_writes_keeps_all_entries() {
     };
     run(move || async move {
         let store = open(&place)?;
-        run_background(&store).await;
+        run_background(&store);
         append(&store);
         sleep(Duration::from_millis(200)).await;
         // The disk is slow: the round that begins meanwhile waits behind this.
@@ -101,7 +101,7 @@ fn the_index_of_an_idle_store_is_promised_and_stays_so() {
     let (world, store) = life(&machine, 1);
     let edge = world.clone();
     let outcome = world.run(async move {
-        run_background(&store).await;
+        run_background(&store);
         append_with_keys(&store);
         edge.sleep(Duration::from_secs(6)).await;
         store.with(|store| store.log().written())
@@ -134,7 +134,7 @@ fn nothing_is_promised_after_a_sync_that_failed() {
     let (world, store) = life(&machine, 1);
     let (edge, disk) = (world.clone(), machine.clone());
     let outcome = world.run(async move {
-        run_background(&store).await;
+        run_background(&store);
         append_with_keys(&store);
         edge.sleep(Duration::from_secs(2)).await;
         let io_error = 10_000;

@@ -176,7 +176,7 @@ impl Life {
 
     /// Lives it, and returns whether the store was closed.
     pub async fn go_through(self, ops: Vec<Op>, end: End) -> Checked<bool> {
-        run_background(&self.store).await;
+        run_background(&self.store);
         self.read_all().await?;
         let reader = self.spawn_reader();
         for op in &ops {
