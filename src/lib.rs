@@ -37,6 +37,7 @@
 //! | [`client`] | producers and consumers for applications, and what tools ask of a cluster |
 //! | [`shard`] | the loop: executors, connections, lanes |
 //! | [`store`] | one shard's files |
+//! | `reactor` | what a shard's thread waits with |
 //! | [`probe`] | what the machine must have, and what its disks do |
 //! | [`large_alloc`] | an allocator that counts what is large |
 //! | [`config`] | settings under RocketMQ's names, and every bound |
@@ -49,6 +50,7 @@ pub mod large_alloc;
 mod local_event;
 pub mod nameserver;
 pub mod probe;
+mod reactor;
 pub mod server;
 pub mod shard;
 pub mod store;

@@ -5,7 +5,6 @@
 #[path = "../bench/mod.rs"]
 mod bench;
 mod cli;
-mod uring_hook;
 
 use cli::{Cli, Job, LogFormat, Run, StoreCommand};
 use ringmq::config::{self, Loaded, Role};

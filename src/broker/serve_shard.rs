@@ -29,7 +29,8 @@ use super::view::ControlView;
 use super::{BrokerShard, ControlShard, Counters, now_ms};
 use crate::config::RouteMode;
 use crate::shard::{
-    ConnLimits, LaneEnds, LocalEvent, Shard, ShardId, bind, bind_alone, serve, sleep, spawn,
+    ConnLimits, LaneEnds, LocalEvent, Shard, ShardId, bind, bind_alone, receive, serve, sleep,
+    spawn,
 };
 use crate::store::{RecoveryReport, StoreHandle, run_background};
 use crate::wire::body::topic::{DataVersion, TopicConfig};
@@ -143,7 +144,7 @@ pub(super) async fn run_shard(
             return;
         }
     };
-    if orders.listen.recv_async().await.is_err() {
+    if receive(&orders.listen).await.is_err() {
         return;
     }
     let listener = match common.member.shards() {
@@ -158,7 +159,7 @@ pub(super) async fn run_shard(
         }
     };
     let _ = done.send(Ok(()));
-    let Ok(go) = orders.go.recv_async().await else {
+    let Ok(go) = receive(&orders.go).await else {
         return;
     };
     let limits = ConnLimits {

@@ -13,7 +13,7 @@ use flume::{Receiver, Sender, TrySendError};
 
 use super::BrokerShard;
 use super::message::WantedTopic;
-use crate::shard::{sleep, spawn};
+use crate::shard::{receive, send, sleep, spawn};
 
 /// Wanted topics that wait for one broker. At the bound those who ask wait.
 const WANTED_MAX: usize = 1024;
@@ -68,9 +68,9 @@ impl Siblings {
         }
         drop(made);
         for (other, wanted) in behind {
-            let _ = other.send_async(wanted).await;
+            let _ = send(other, wanted).await;
         }
-        let _ = all_made.recv_async().await;
+        let _ = receive(&all_made).await;
     }
 }
 
@@ -81,7 +81,7 @@ impl BrokerShard {
         let Some(control) = &self.control else {
             return;
         };
-        while let Ok((wanted, made)) = control.siblings.inbox.recv_async().await {
+        while let Ok((wanted, made)) = receive(&control.siblings.inbox).await {
             let me = self.clone();
             spawn(async move {
                 if let Some(topic) = me.make_topic(&wanted) {

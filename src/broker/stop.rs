@@ -7,7 +7,7 @@ use flume::{Receiver, Sender};
 
 use super::BrokerShard;
 use super::message::{Answer, Ask};
-use crate::shard::{blocking, sleep};
+use crate::shard::{blocking, receive, sleep};
 use crate::store::StoreLayout;
 
 /// Longest time that a stop waits for requests under way.
@@ -21,7 +21,7 @@ impl BrokerShard {
     pub(super) async fn stop_when_asked(self: Rc<Self>, ends: StopEnds) {
         let (stop, stopped) = ends;
         // A sender that is dropped asks for nothing.
-        if stop.recv_async().await.is_ok() {
+        if receive(&stop).await.is_ok() {
             let _ = stopped.send(self.stop_all().await);
         }
     }

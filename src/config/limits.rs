@@ -29,9 +29,9 @@ pub const TRANSFER_COUNT_MAX: u32 = 65_536;
 /// Block that direct I/O is aligned to, in bytes.
 pub const BLOCK_BYTES: u64 = 4096;
 
-/// Memory of one shard for direct I/O, in bytes: registered with each of its three rings and
-/// thus never paged out. When it is used up, buffers come from the heap and cost more.
-pub const IO_MEMORY_BYTES: usize = 8 * 1024 * 1024;
+/// Memory of one shard for direct I/O through glommio, in bytes, which wants some: nothing is
+/// done through it. Registered with each of its three rings and thus never paged out.
+pub const IO_MEMORY_BYTES: usize = 64 * 1024;
 
 /// Locked memory that one shard asks for, in bytes: every ring that registers the I/O memory
 /// counts it anew.

@@ -1,16 +1,13 @@
 //! Connections: their state, their bounds, and the writing of answers.
 
 use std::net::SocketAddr;
-use std::os::fd::RawFd;
+use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use futures_lite::AsyncWriteExt;
-use glommio::net::TcpStream;
-
-use super::executor::{sleep, spawn};
 use super::out::OutQueue;
-use super::{ConnId, LocalEvent, Shard, ShardId};
+use super::{ConnId, LocalEvent, Shard, ShardId, sleep, spawn};
+use crate::reactor::Socket;
 
 /// Bounds on connections.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +29,7 @@ const SWEEP: Duration = Duration::from_secs(5);
 /// State of one connection.
 pub(super) struct Conn {
     pub peer: SocketAddr,
-    pub fd: RawFd,
+    pub socket: Rc<Socket>,
     pub out: OutQueue,
     /// Its own task is handling frames and will write when it is done.
     pub in_turn: bool,
@@ -56,10 +53,10 @@ pub(super) struct Conn {
 }
 
 impl Conn {
-    pub fn new(peer: SocketAddr, fd: RawFd) -> Conn {
+    pub fn new(peer: SocketAddr, socket: Rc<Socket>) -> Conn {
         Conn {
             peer,
-            fd,
+            socket,
             out: OutQueue::default(),
             in_turn: false,
             dirty: false,
@@ -88,9 +85,8 @@ impl Conn {
         self.draining = false;
         self.out = OutQueue::default();
         self.drained.notify();
-        // SAFETY: a plain system call; the descriptor is open as long as the
-        // connection is in the table.
-        unsafe { libc::shutdown(self.fd, libc::SHUT_RDWR) };
+        // It fails where the peer is gone already.
+        let _ = self.socket.shut_down();
     }
 }
 
@@ -160,56 +156,49 @@ impl<M: Send + 'static> Shard<M> {
         if conn.draining || conn.out.is_empty() {
             return;
         }
-        match conn.out.send(conn.fd) {
+        match conn.out.send(conn.socket.as_raw_fd()) {
             Ok(true) => {
                 conn.last_active = Instant::now();
                 conn.drained.notify();
             }
             Ok(false) => {
-                // SAFETY: a plain system call on an open descriptor.
-                let copy = unsafe { libc::dup(conn.fd) };
-                if copy < 0 {
-                    conn.fail();
-                    return;
-                }
                 conn.draining = true;
                 drop(conns);
                 let shard = self.clone();
-                spawn(async move { shard.drain(id, copy).await });
+                spawn(async move { shard.drain(id).await });
             }
             Err(_) => conn.fail(),
         }
     }
 
-    /// Writes to a socket that is full, waiting for it. Works on a copy of the
-    /// descriptor, as the stream itself is in the hands of the reading task. Ends
-    /// by itself: with the last byte, or with an error after a shutdown.
-    async fn drain(self: Rc<Self>, id: ConnId, fd: RawFd) {
-        use std::os::fd::FromRawFd;
-        // SAFETY: the descriptor was just made for this task and has no other owner.
-        let mut stream = unsafe { TcpStream::from_raw_fd(fd) };
+    /// Writes to a socket that is full, waiting for it. Ends by itself: with the last
+    /// byte, or with an error after a shutdown.
+    async fn drain(self: Rc<Self>, id: ConnId) {
         loop {
-            let piece = match self.conns.borrow_mut().get_mut(id) {
-                None => return,
-                Some(conn) => match conn.out.pop() {
-                    Some(piece) => piece,
-                    None => {
-                        conn.draining = false;
+            let socket = match self.conns.borrow().get(id) {
+                Some(conn) if conn.draining => conn.socket.clone(),
+                _ => return,
+            };
+            let waited = socket.writable().await;
+            let mut conns = self.conns.borrow_mut();
+            let Some(conn) = conns.get_mut(id).filter(|conn| conn.draining) else {
+                return;
+            };
+            let before = conn.out.len();
+            match waited.and_then(|()| conn.out.send(socket.as_raw_fd())) {
+                Ok(all) => {
+                    if conn.out.len() < before {
                         conn.last_active = Instant::now();
+                    }
+                    if all {
+                        conn.draining = false;
                         conn.drained.notify();
                         return;
                     }
-                },
-            };
-            for part in piece.chunks(64 * 1024) {
-                let written = stream.write_all(part).await;
-                match self.conns.borrow_mut().get_mut(id) {
-                    Some(conn) if written.is_ok() => conn.last_active = Instant::now(),
-                    Some(conn) => {
-                        conn.fail();
-                        return;
-                    }
-                    None => return,
+                }
+                Err(_) => {
+                    conn.fail();
+                    return;
                 }
             }
         }

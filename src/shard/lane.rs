@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use flume::{Receiver, Sender};
 
-use super::executor::spawn;
-use super::{LocalEvent, Service, Shard, ShardId, Turn};
+use super::{LocalEvent, Service, Shard, ShardId, Turn, next_turn, spawn};
+use crate::reactor::{receive, send};
 
 /// Batches that a lane holds. A full lane makes its outbox wait; nothing is dropped.
 const LANE_BATCHES: usize = 1024;
@@ -104,7 +104,7 @@ impl<M: Send + 'static> LaneEnds<M> {
                     let batch = outbox.messages.take();
                     if batch.is_empty() {
                         outbox.event.wait().await;
-                    } else if sender.send_async(batch).await.is_err() {
+                    } else if send(&sender, batch).await.is_err() {
                         return;
                     }
                 }
@@ -129,7 +129,7 @@ impl<M: Send + 'static> LaneEnds<M> {
                 let (shard, service) = (shard.clone(), service.clone());
                 let from = ShardId(source as u16);
                 spawn(async move {
-                    while let Ok(batch) = lane.recv_async().await {
+                    while let Ok(batch) = receive(&lane).await {
                         hand_over(&shard, &*service, from, batch).await;
                     }
                 });
@@ -152,7 +152,7 @@ async fn hand_over<S: Service>(
         if n % MESSAGES_PER_LOOK == MESSAGES_PER_LOOK - 1 && turn.began.elapsed() > TURN_PART {
             service.turn_end();
             shard.end_turn(turn, CAUSE);
-            glommio::yield_if_needed().await;
+            next_turn().await;
             turn = Turn::begin();
         }
         let mut pending = Some(message);

@@ -2,18 +2,16 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use glommio::net::TcpListener;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Type};
 
 use super::conn::Conn;
-use super::executor::{sleep, spawn};
 use super::reader::Reader;
-use super::{Service, Shard};
+use super::{Service, Shard, sleep, spawn};
+use crate::reactor::Socket;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -51,7 +49,7 @@ pub async fn bind_alone(address: SocketAddr) -> io::Result<StdListener> {
 
 fn listener(address: SocketAddr, is_shared: bool) -> io::Result<StdListener> {
     let bind = || -> io::Result<StdListener> {
-        let socket = Socket::new(
+        let socket = socket2::Socket::new(
             Domain::for_address(address),
             Type::STREAM.nonblocking().cloexec(),
             Some(Protocol::TCP),
@@ -70,17 +68,15 @@ pub fn serve<S: Service>(shard: &Rc<Shard<S::Message>>, service: &Rc<S>, listene
     let sweeper = shard.clone();
     spawn(async move { sweeper.sweep().await });
     let reader = Rc::new(Reader::new(shard, service));
-    // SAFETY: the descriptor is a listening socket that is given away here.
-    let listener = unsafe { TcpListener::from_raw_fd(listener.into_raw_fd()) };
-    spawn(async move { reader.accept(listener).await });
+    spawn(async move { reader.accept(&Socket::new(listener)).await });
 }
 
 impl<S: Service> Reader<S> {
-    async fn accept(self: Rc<Self>, listener: TcpListener) {
+    async fn accept(self: Rc<Self>, listener: &Socket) {
         let mut refused: u64 = 0;
         loop {
-            let stream = match listener.accept().await {
-                Ok(stream) => stream,
+            let (stream, peer) = match listener.accept().await {
+                Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "accepting a connection failed");
                     sleep(Duration::from_millis(100)).await;
@@ -100,21 +96,22 @@ impl<S: Service> Reader<S> {
                 }
                 continue;
             }
-            let Ok(peer) = stream.peer_addr() else {
+            let Some(peer) = peer else {
                 self.shard.open.fetch_sub(1, Ordering::Relaxed);
                 continue;
             };
             let reader = self.clone();
-            let mut stream = stream;
             spawn(async move {
-                let _ = stream.set_nodelay(true);
-                let conn = Conn::new(peer, stream.as_raw_fd());
+                // It fails where the peer is gone already.
+                let _ = SockRef::from(&stream).set_tcp_nodelay(true);
+                let socket = Socket::new(stream);
+                let conn = Conn::new(peer, socket.clone());
                 let id = reader.shard.conns.borrow_mut().insert(conn);
-                reader.connection(id, &mut stream).await;
-                // First of all, as a task that still writes has a copy of the descriptor.
+                reader.connection(id, &socket).await;
+                // First of all, as a task that still writes keeps the descriptor.
                 reader.shard.close(id);
                 reader.shard.conns.borrow_mut().remove(id);
-                drop(stream);
+                drop(socket);
                 reader.shard.open.fetch_sub(1, Ordering::Relaxed);
                 reader.service.closed(id);
             });

@@ -6,7 +6,6 @@
 //! answers at once.
 
 mod conn;
-mod executor;
 mod ids;
 mod lane;
 mod listener;
@@ -23,9 +22,11 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 pub use crate::local_event::LocalEvent;
+pub use crate::reactor::{
+    allowed_cpus, block_on, blocking, next_turn, receive, send, sleep, spawn, spawn_executor,
+};
 pub use crate::store::ShardId;
 pub use conn::ConnLimits;
-pub use executor::{PREEMPT, allowed_cpus, blocking, next_turn, sleep, spawn, spawn_executor};
 pub use ids::ConnId;
 pub use lane::{LaneEnds, LaneKind, mesh};
 pub use listener::{bind, bind_alone, serve};

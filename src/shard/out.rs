@@ -71,14 +71,6 @@ impl OutQueue {
         }
     }
 
-    /// Takes the next piece, for a writer that can wait.
-    pub(super) fn pop(&mut self) -> Option<Bytes> {
-        self.seal();
-        let piece = self.pieces.pop_front()?;
-        self.bytes -= piece.len();
-        Some(piece)
-    }
-
     /// Sends what the socket takes without waiting. `Ok(true)`: everything.
     ///
     /// # Errors

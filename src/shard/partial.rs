@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::wire::frame::{self, Split};
 
 /// Bytes read at once. One buffer serves all connections of a shard.
-const READ_BYTES: usize = 256 * 1024;
+pub(super) const READ_BYTES: usize = 256 * 1024;
 
 /// What is left of a buffer is copied out of it up to this size; with more left the
 /// connection keeps the buffer, and the shard goes on with another one.

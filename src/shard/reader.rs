@@ -2,17 +2,13 @@
 
 use std::cell::RefCell;
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_lite::AsyncRead;
-use glommio::net::TcpStream;
-
-use super::executor::sleep;
-use super::partial::{COPY_BYTES_MAX, Partial, Unhandled, read_buffer};
-use super::{ConnId, Flow, Service, Shard, Turn};
+use super::partial::{COPY_BYTES_MAX, Partial, READ_BYTES, Unhandled, read_buffer};
+use super::{ConnId, Flow, Service, Shard, Turn, next_turn, sleep};
+use crate::reactor::Socket;
 use crate::wire::frame::{self, Split};
 
 /// Time between two looks for room.
@@ -50,7 +46,7 @@ impl<S: Service> Reader<S> {
     }
 
     /// Reads frames and hands them over until the connection ends.
-    pub async fn connection(&self, id: ConnId, stream: &mut TcpStream) {
+    pub async fn connection(&self, id: ConnId, socket: &Socket) {
         let mut partial = Partial::new(&self.counts);
         while self.may_read(id, &mut partial).await {
             // The buffer is borrowed inside the poll only; what was read is used up
@@ -62,11 +58,8 @@ impl<S: Service> Reader<S> {
                     return Poll::Ready(None);
                 }
                 let mut buffer = self.buffer.borrow_mut();
-                match Pin::new(&mut *stream).poll_read(cx, &mut buffer) {
-                    Poll::Ready(Ok(n)) => Poll::Ready(Some(n)),
-                    Poll::Ready(Err(_)) => Poll::Ready(Some(0)),
-                    Poll::Pending => Poll::Pending,
-                }
+                let read = socket.poll_receive(cx, &mut buffer);
+                read.map(|read| Some(read.unwrap_or(0)))
             })
             .await;
             let Some(read) = read else {
@@ -87,7 +80,10 @@ impl<S: Service> Reader<S> {
                 }
                 stop = self.turn(id, &mut partial, 0);
             }
-            glommio::yield_if_needed().await;
+            if read == READ_BYTES {
+                // There may be more, and nothing makes this task wait for it.
+                next_turn().await;
+            }
         }
     }
 

@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::rc::Rc;
 use std::time::Duration;
 
-use futures_lite::{AsyncReadExt, AsyncWriteExt, future};
-use glommio::net::TcpStream;
+use futures_lite::future;
 
-use super::executor::sleep;
+use super::{receive, sleep};
+use crate::reactor::{Socket, connect};
 use crate::wire::command::{Request, Response};
 use crate::wire::frame::{self, Split};
 use crate::wire::header::{Header, Scratch};
@@ -28,7 +29,7 @@ async fn resolve(address: String) -> Result<Vec<SocketAddr>, RemoteError> {
         });
     let refused = |error: &dyn fmt::Display| RemoteError::Connect(error.to_string());
     started.map_err(|error| refused(&error))?;
-    match result.recv_async().await {
+    match receive(&result).await {
         Ok(found) => found.map_err(|error| refused(&error)),
         Err(error) => Err(refused(&error)),
     }
@@ -61,7 +62,7 @@ impl std::error::Error for RemoteError {}
 /// and again after an error.
 pub struct Remote {
     address: String,
-    stream: Option<TcpStream>,
+    stream: Option<Rc<Socket>>,
     received: Vec<u8>,
     opaque: i32,
 }
@@ -109,9 +110,8 @@ impl Remote {
         let addresses = resolve(self.address.clone()).await?;
         let mut fault = "the name has no address".to_owned();
         for address in addresses {
-            match TcpStream::connect(address).await {
+            match connect(address).await {
                 Ok(stream) => {
-                    let _ = stream.set_nodelay(true);
                     self.stream = Some(stream);
                     return Ok(());
                 }
@@ -125,13 +125,13 @@ impl Remote {
         if self.stream.is_none() {
             self.connect().await?;
         }
-        let Some(stream) = &mut self.stream else {
+        let Some(stream) = &self.stream else {
             return Err(RemoteError::Connect("not connected".to_owned()));
         };
         let broken = |error: std::io::Error| RemoteError::Broken(error.to_string());
         let mut bytes = Vec::new();
         request.encode(&mut bytes);
-        stream.write_all(&bytes).await.map_err(broken)?;
+        stream.send_all(&bytes).await.map_err(broken)?;
         let mut chunk = vec![0; 16 * 1024];
         loop {
             match frame::split(&self.received) {
@@ -148,7 +148,7 @@ impl Remote {
                     }
                 }
                 Ok(Split::Incomplete(_)) => {
-                    let n = stream.read(&mut chunk).await.map_err(broken)?;
+                    let n = stream.receive(&mut chunk).await.map_err(broken)?;
                     if n == 0 {
                         return Err(RemoteError::Broken("closed by the peer".to_owned()));
                     }

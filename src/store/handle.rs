@@ -87,7 +87,7 @@ impl StoreHandle {
         shard: ShardId,
         settings: StoreSettings,
     ) -> Result<(StoreHandle, RecoveryReport), OpenError> {
-        StoreHandle::open_on(Rc::new(Ring::new()?), dir, shard, settings)
+        StoreHandle::open_on(Rc::new(Ring::new()), dir, shard, settings)
     }
 
     /// Opens the store behind another edge.

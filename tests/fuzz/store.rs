@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::path::{Path, PathBuf};
 
 use futures_lite::FutureExt;
-use glommio::{LocalExecutor, LocalExecutorBuilder, Placement};
+use ringmq::shard::{block_on, sleep};
 use ringmq::store::{
     AckLevel, DelayTable, Disk, Entry, Fetch, IndexGeometry, NewRecord, ShardId, StoreHandle,
     StoreSettings, load_json, run_background, save_json,
@@ -54,12 +54,6 @@ fn scratch() -> tempfile::TempDir {
     .unwrap()
 }
 
-fn executor() -> LocalExecutor {
-    LocalExecutorBuilder::new(Placement::Unbound)
-        .make()
-        .unwrap()
-}
-
 /// Fills a store and leaves it as a killed process does: the newest bytes are in
 /// the tail file only.
 async fn fill(dir: &Path) {
@@ -95,7 +89,7 @@ async fn fill(dir: &Path) {
         }
         if n == 200 {
             // A checkpoint, and then some more.
-            glommio::timer::sleep(std::time::Duration::from_millis(400)).await;
+            sleep(std::time::Duration::from_millis(400)).await;
         }
     }
 }
@@ -282,7 +276,7 @@ pub fn fuzz_files() {
     let root = template.path();
     fs::create_dir_all(root.join("commitlog")).unwrap();
     fs::create_dir_all(root.join("consumequeue")).unwrap();
-    executor().run(fill(root));
+    block_on(fill(root)).unwrap();
     let mut paths = Vec::new();
     files_below(root, &mut paths);
     let mut pristine: Vec<(PathBuf, Vec<u8>)> = Vec::new();
@@ -295,7 +289,6 @@ pub fn fuzz_files() {
             .iter()
             .any(|(name, _)| name.ends_with("checkpoint"))
     );
-    let executor = executor();
     cases("store", |dice, watch| {
         let mut files = pristine.clone();
         damage(&mut files, dice);
@@ -328,8 +321,8 @@ pub fn fuzz_files() {
             input.as_bytes(),
             || {
                 let opened = AssertUnwindSafe(open_twice(dir.path(), log_damaged)).catch_unwind();
-                executor
-                    .run(opened)
+                block_on(opened)
+                    .unwrap()
                     .unwrap_or_else(|panic| resume_unwind(panic));
             },
         );

@@ -3,11 +3,8 @@
 //!
 //! # The runtime
 //! The loop is glommio's, and its types stay in `executor`. A program that links this library
-//! needs nothing else: neither an executor of its own nor settings of the linker. The `ringmq`
-//! binary makes its rings with `IORING_SETUP_COOP_TASKRUN` through two `--wrap` arguments of the
-//! linker (see `build.rs`), which cargo hands to no other program; and even so a wake-up of the
-//! loop is several system calls, which is too much where one message may be all it is for. So
-//! the loop makes connections, and otherwise the thread waits in poll(2) for its sockets and
+//! needs nothing else. A wake-up of its loop is several system calls, which is too much where one
+//! message may be all it is for. So the loop makes connections, and otherwise the thread waits in poll(2) for its sockets and
 //! for a bell (`bell`), which whoever leaves something for it rings: a wake-up is one poll, one
 //! read and one write. Blocking sends that come alone do without it altogether (`lead`).
 

@@ -7,7 +7,6 @@
 mod block_pool;
 mod blocks_to_write;
 mod disk;
-mod file_ring;
 mod ring;
 
 use std::any::Any;

@@ -7,7 +7,7 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{FromRawFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
@@ -19,32 +19,23 @@ use io_uring::{opcode, types};
 
 use super::block_pool::BlockPool;
 use super::blocks_to_write::BlocksToWrite;
-use super::file_ring::{FileRing, Operation, target};
 use super::{Disk, Edge, Files, Local, LogFile, LogMode};
+use crate::reactor::{self, Operation, operate};
 use crate::store::BLOCK_BYTES;
 
 /// The loop that the caller's thread runs.
 pub struct Ring {
     began: Instant,
-    file_ring: Rc<FileRing>,
     pool: BlockPool,
 }
 
 impl Ring {
     /// For the loop that the calling thread runs.
-    ///
-    /// # Errors
-    /// Those of the kernel: no ring, or no descriptor for it.
-    pub fn new() -> io::Result<Ring> {
-        let file_ring = FileRing::new();
-        let file_ring = file_ring.map_err(|error| {
-            io::Error::new(error.kind(), format!("no ring for the log: {error}"))
-        })?;
-        Ok(Ring {
+    pub fn new() -> Ring {
+        Ring {
             began: Instant::now(),
-            file_ring,
             pool: BlockPool::default(),
-        })
+        }
     }
 }
 
@@ -58,17 +49,15 @@ impl Edge for Ring {
     }
 
     fn sleep(&self, time: Duration) -> Local<'static, ()> {
-        Box::pin(async move {
-            glommio::timer::sleep(time).await;
-        })
+        Box::pin(reactor::sleep(time))
     }
 
     fn spawn(&self, task: Local<'static, ()>) {
-        glommio::spawn_local(task).detach();
+        reactor::spawn(task);
     }
 
     fn run_blocking(&self, work: Box<dyn FnOnce() + Send>) -> Local<'static, ()> {
-        Box::pin(async move { glommio::executor().spawn_blocking(work).await })
+        Box::pin(reactor::blocking(work))
     }
 
     fn open_log<'a>(
@@ -90,29 +79,25 @@ impl Ring {
             LogMode::Write => libc::O_RDWR,
             LogMode::WriteThrough => libc::O_RDWR | libc::O_DSYNC,
         };
-        let ring = self.file_ring.clone();
         let path = Rc::new(CString::new(path.as_os_str().as_bytes())?);
-        let file = match open(&ring, &path, flags | libc::O_DIRECT).await {
+        let file = match open(&path, flags | libc::O_DIRECT).await {
             // The file system has no direct I/O.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                open(&ring, &path, flags).await?
-            }
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(&path, flags).await?,
             other => other?,
         };
         Ok(Segment {
             file: Rc::new(file),
-            ring,
             pool: self.pool.clone(),
         })
     }
 }
 
-async fn open(ring: &Rc<FileRing>, path: &Rc<CString>, flags: i32) -> io::Result<File> {
+async fn open(path: &Rc<CString>, flags: i32) -> io::Result<File> {
     let entry = opcode::OpenAt::new(types::Fd(libc::AT_FDCWD), path.as_ptr())
         .flags(flags | libc::O_CLOEXEC)
         .build();
     // SAFETY: the entry names the path, which is kept.
-    let fd = unsafe { ring.run(entry, path.clone()) }.await.0?;
+    let fd = unsafe { operate(entry, path.clone()) }.await.0?;
     let fd = RawFd::try_from(fd).map_err(io::Error::other)?;
     // SAFETY: the descriptor was just opened, and has no other owner.
     Ok(unsafe { File::from_raw_fd(fd) })
@@ -121,7 +106,6 @@ async fn open(ring: &Rc<FileRing>, path: &Rc<CString>, flags: i32) -> io::Result
 /// An open segment; closed when it is dropped and nothing is under way.
 struct Segment {
     file: Rc<File>,
-    ring: Rc<FileRing>,
     pool: BlockPool,
 }
 
@@ -132,13 +116,18 @@ impl Segment {
     /// Writes what is behind the first `done` bytes of blocks that begin at byte `at`.
     fn begin_write(&self, at: u64, blocks: Rc<BlocksToWrite>, done: usize) -> Operation<Writing> {
         let iovecs: Box<[libc::iovec]> = blocks.iovecs_from(done).into();
-        let entry = opcode::Writev::new(target(&*self.file), iovecs.as_ptr(), iovecs.len() as u32)
+        let entry = opcode::Writev::new(target(&self.file), iovecs.as_ptr(), iovecs.len() as u32)
             .offset(at + done as u64)
             .build();
         // SAFETY: the entry names the list, which is on the heap, the blocks in it, and the
         // file: all are kept.
-        unsafe { self.ring.run(entry, (iovecs, blocks, self.file.clone())) }
+        unsafe { operate(entry, (iovecs, blocks, self.file.clone())) }
     }
+}
+
+/// The descriptor of a file, for an entry.
+fn target(file: &File) -> types::Fd {
+    types::Fd(file.as_raw_fd())
 }
 
 impl LogFile for Segment {
@@ -172,15 +161,11 @@ impl LogFile for Segment {
         debug_assert!(at % BLOCK_BYTES as u64 == 0);
         let whole = len.next_multiple_of(BLOCK_BYTES);
         let mut loan = self.pool.take(whole);
-        let entry = opcode::Read::new(
-            target(&*self.file),
-            loan.buffer().as_mut_ptr(),
-            whole as u32,
-        )
-        .offset(at)
-        .build();
+        let entry = opcode::Read::new(target(&self.file), loan.buffer().as_mut_ptr(), whole as u32)
+            .offset(at)
+            .build();
         // SAFETY: the entry names the buffer, which is that long, and the file: both are kept.
-        let read = unsafe { self.ring.run(entry, (loan, self.file.clone())) };
+        let read = unsafe { operate(entry, (loan, self.file.clone())) };
         Box::pin(async move {
             let (read, (loan, _)) = read.await;
             Ok(loan.into_bytes(read?.min(len)))
@@ -188,11 +173,11 @@ impl LogFile for Segment {
     }
 
     fn sync(&self) -> Local<'_, io::Result<()>> {
-        let entry = opcode::Fsync::new(target(&*self.file))
+        let entry = opcode::Fsync::new(target(&self.file))
             .flags(types::FsyncFlags::DATASYNC)
             .build();
         // SAFETY: the entry names the file, which is kept.
-        let sync = unsafe { self.ring.run(entry, self.file.clone()) };
+        let sync = unsafe { operate(entry, self.file.clone()) };
         Box::pin(async move { sync.await.0.map(|_| ()) })
     }
 }

@@ -5,12 +5,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use glommio::timer::sleep;
-
 use super::life::{Checked, ensure, run};
 use super::machine::{Cut, Faults, Machine, Outcome, World};
 use super::model::{QUEUES, Spec};
 use super::{Dice, Place};
+use crate::reactor::{blocking, sleep, spawn};
 use crate::store::checkpoint::{IndexVouched, Stored};
 use crate::store::edge::Edge;
 use crate::store::{AckLevel, Disk, ShardId, StoreHandle, run_background};
@@ -42,13 +41,10 @@ fn a_stop_during_a_round_of_queue_writes_keeps_all_entries() {
         append(&store);
         sleep(Duration::from_millis(200)).await;
         // The disk is slow: the round that begins meanwhile waits behind this.
-        let slow =
-            glommio::executor().spawn_blocking(|| std::thread::sleep(Duration::from_millis(400)));
-        let slow = glommio::spawn_local(slow);
+        spawn(blocking(|| std::thread::sleep(Duration::from_millis(400))));
         sleep(Duration::from_millis(150)).await;
         append(&store);
         store.close().await.map_err(|error| error.to_string())?;
-        slow.await;
         Ok(())
     })
     .unwrap();

@@ -5,10 +5,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_lite::future;
-use glommio::{LocalExecutorBuilder, Placement};
 
 use super::model::{Model, QUEUES, Spec, Stored};
 use super::{Dice, Place, keys};
+use crate::reactor;
 use crate::store::edge::{Edge, Ring};
 use crate::store::{Demand, NoRoom, RecoveryReport, StoreHandle, run_background};
 
@@ -81,7 +81,7 @@ pub fn live(
 ) -> Checked<(Model, Marks)> {
     let (place, ops) = (place.clone(), ops.to_vec());
     run(move || async move {
-        let (life, report) = Life::open(Rc::new(Ring::new().unwrap()), &place, model, seed)?;
+        let (life, report) = Life::open(Rc::new(Ring::new()), &place, model, seed)?;
         life.compare_after_open(floor, &report)?;
         let closed = life.clone().go_through(ops, end).await?;
         ensure!(closed || end != End::Close, "the store failed");
@@ -98,12 +98,7 @@ pub fn live(
 pub fn run<T: Send + 'static, F: Future<Output = Checked<T>>>(
     work: impl FnOnce() -> F + Send + 'static,
 ) -> Checked<T> {
-    let thread = std::thread::spawn(move || {
-        let executor = LocalExecutorBuilder::new(Placement::Unbound)
-            .make()
-            .map_err(|error| format!("no executor: {error}"))?;
-        executor.run(work())
-    });
+    let thread = std::thread::spawn(move || reactor::block_on(work())?);
     thread.join().unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or(panic.downcast_ref::<&str>().copied());

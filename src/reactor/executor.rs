@@ -1,0 +1,144 @@
+//! Executors: one a thread.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use glommio::{ExecutorJoinHandle, LocalExecutorBuilder, Placement, PoolPlacement};
+
+use super::ring::{Parts, Reactor};
+use crate::config::limits::IO_MEMORY_BYTES;
+
+/// Longest time that ready tasks run before sockets, timers and lanes are looked at.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Time between two looks at glommio's own rings, on which nothing waits.
+const GLOMMIO_LOOK: Duration = Duration::from_secs(3600);
+
+/// Requests that each of glommio's rings holds: the fewest that it takes.
+const GLOMMIO_ENTRIES: usize = 128;
+
+thread_local! {
+    /// How often tasks of this thread were run.
+    static RUNS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A thread that runs an executor.
+pub type ExecutorHandle<T> = ExecutorJoinHandle<T>;
+
+/// The processors that this process may run on.
+///
+/// # Errors
+/// Those of the system call.
+pub fn allowed_cpus() -> io::Result<Vec<usize>> {
+    // SAFETY: zero is a valid `cpu_set_t`.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    let size = std::mem::size_of::<libc::cpu_set_t>();
+    // SAFETY: `set` has room for `size` bytes.
+    if unsafe { libc::sched_getaffinity(0, size, &mut set) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let cpus = 0..libc::CPU_SETSIZE as usize;
+    // SAFETY: every index is within the set.
+    Ok(cpus
+        .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) })
+        .collect())
+}
+
+/// Starts an executor pinned to `cpu` and runs `main` on it. Call it from a thread that is
+/// not pinned: that of the executor's helper is like it.
+///
+/// # Errors
+/// Text with what the kernel refused.
+pub fn spawn_executor<F, T>(
+    name: &str,
+    cpu: usize,
+    main: impl FnOnce() -> F + Send + 'static,
+) -> Result<ExecutorHandle<T>, String>
+where
+    F: Future<Output = T> + 'static,
+    T: Send + 'static,
+{
+    let parts = Parts::make(name).map_err(|error| refused(&error))?;
+    builder(Placement::Fixed(cpu), name)
+        .spawn(move || run(parts, main()))
+        .map_err(|error| format!("cannot start an executor on processor {cpu}: {error}"))
+}
+
+/// Runs an executor on the calling thread until `main` is done.
+///
+/// # Errors
+/// Text with what the kernel refused.
+pub fn block_on<T>(main: impl Future<Output = T>) -> Result<T, String> {
+    let parts = Parts::make("executor").map_err(|error| refused(&error))?;
+    let executor = builder(Placement::Unbound, "executor").make();
+    let executor = executor.map_err(|error| format!("cannot make an executor: {error}"))?;
+    let result = executor.run(run(parts, main));
+    drop(executor);
+    Reactor::end();
+    Ok(result)
+}
+
+fn refused(error: &io::Error) -> String {
+    format!("no ring for a shard: {error}")
+}
+
+fn builder(placement: Placement, name: &str) -> LocalExecutorBuilder {
+    LocalExecutorBuilder::new(placement)
+        .name(name)
+        .ring_depth(GLOMMIO_ENTRIES)
+        .io_memory(IO_MEMORY_BYTES)
+        .preempt_timer(GLOMMIO_LOOK)
+        // The default pins every shard's pool to the first core.
+        .blocking_thread_pool_placement(PoolPlacement::Unbound(1))
+}
+
+async fn run<T>(parts: Parts, main: impl Future<Output = T>) -> T {
+    let reactor = Reactor::start(parts);
+    let is_over = Rc::new(Cell::new(false));
+    glommio::spawn_local(serve(reactor, is_over.clone())).detach();
+    let result = counted(main).await;
+    is_over.set(true);
+    result
+}
+
+/// Waits whenever no other task has anything to do, until the executor's main task is over.
+async fn serve(reactor: Rc<Reactor>, is_over: Rc<Cell<bool>>) {
+    let mut runs = None;
+    while !is_over.get() {
+        let now = RUNS.get();
+        if runs.replace(now) == Some(now) {
+            reactor.wait();
+        } else if reactor.since_look() > LOOK {
+            reactor.look();
+        } else {
+            reactor.hear();
+        }
+        // Those that were woken, and those that they wake, are before this one.
+        next_turn().await;
+    }
+}
+
+/// A task whose runs are counted.
+async fn counted<T>(task: impl Future<Output = T>) -> T {
+    let mut task = Box::pin(task);
+    poll_fn(|cx| {
+        RUNS.set(RUNS.get() + 1);
+        task.as_mut().poll(cx)
+    })
+    .await
+}
+
+/// Starts a task on this executor. It is polled at once, inside the call: hold
+/// no borrow across it. It is never cancelled (glommio would leak it), so it ends
+/// by itself or with the process.
+pub fn spawn(task: impl Future<Output = ()> + 'static) {
+    glommio::spawn_local(counted(task)).detach();
+}
+
+/// Lets every task that is ready run before this one goes on.
+pub async fn next_turn() {
+    futures_lite::future::yield_now().await;
+}

@@ -1,0 +1,324 @@
+//! The ring, and the wait.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+
+use super::bell::{Bell, Visitors};
+use super::helper::Helper;
+use super::slots::{Slots, Watch};
+use super::timers::Timers;
+
+/// Requests that the kernel is told of at a time; more wait in [`Reactor::backlog`].
+const ENTRIES: u32 = 1024;
+
+/// Completions that the ring holds. The kernel keeps more to itself, at a cost.
+const COMPLETIONS: u32 = 8192;
+
+/// Time after which the kernel is asked again for what it had no memory for.
+const AGAIN: Duration = Duration::from_millis(1);
+
+/// What a descriptor is watched for. Without the end of the peer's side, one that comes with
+/// the last bytes would be told together with them and never again.
+const READABLE: u32 = (libc::POLLIN | libc::POLLRDHUP) as u32;
+
+/// After any of these reading never has to wait.
+const ENDED: u32 = (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as u32;
+
+/// Names what nobody waits for.
+const NOBODY: u64 = u64::MAX;
+
+/// Names the bell.
+const BELL: u64 = u64::MAX - 1;
+
+const IORING_ENTER_GETEVENTS: u32 = 1 << 0;
+const IORING_ENTER_EXT_ARG: u32 = 1 << 3;
+
+thread_local! {
+    static CURRENT: RefCell<Option<Rc<Reactor>>> = const { RefCell::new(None) };
+}
+
+/// What a thread's reactor is made of, made where its errors can be told.
+pub(super) struct Parts {
+    ring: IoUring,
+    bell: Arc<Bell>,
+    helper: Helper,
+}
+
+impl Parts {
+    /// # Errors
+    /// Those of the kernel: no ring, no descriptor, no thread.
+    pub fn make(name: &str) -> io::Result<Parts> {
+        Ok(Parts {
+            ring: make_ring()?,
+            bell: Bell::new()?,
+            helper: Helper::start(name)?,
+        })
+    }
+}
+
+/// A ring that belongs to the thread that enables it.
+fn make_ring() -> io::Result<IoUring> {
+    let mut plain = IoUring::builder();
+    plain.setup_r_disabled().setup_cqsize(COMPLETIONS);
+    let mut cooperative = plain.clone();
+    cooperative.setup_coop_taskrun();
+    let mut deferred = plain.clone();
+    deferred.setup_single_issuer().setup_defer_taskrun();
+    // The kernel works for the ring when the thread asks for it, since 6.1; at the next
+    // system call, since 5.19; and before that whenever something comes, which it interrupts
+    // the thread for.
+    for builder in [deferred, cooperative, plain] {
+        match builder.build(ENTRIES) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+            other => return other,
+        }
+    }
+    Err(io::Error::from_raw_os_error(libc::EINVAL))
+}
+
+/// The reactor of one thread.
+pub(super) struct Reactor {
+    ring: RefCell<IoUring>,
+    /// What the ring has no room for.
+    backlog: RefCell<VecDeque<squeue::Entry>>,
+    pub slots: RefCell<Slots>,
+    pub timers: RefCell<Timers>,
+    pub bell: Arc<Bell>,
+    pub visitors: RefCell<Visitors>,
+    pub helper: Helper,
+    /// When the kernel was last asked what is ready.
+    asked: Cell<Instant>,
+}
+
+impl Reactor {
+    /// The calling thread's, from now on.
+    pub fn start(parts: Parts) -> Rc<Reactor> {
+        let Parts { ring, bell, helper } = parts;
+        ring.submitter()
+            .register_enable_rings()
+            .expect("a ring that was made to be enabled");
+        let reactor = Rc::new(Reactor {
+            ring: RefCell::new(ring),
+            backlog: RefCell::default(),
+            slots: RefCell::default(),
+            timers: RefCell::default(),
+            bell,
+            visitors: RefCell::default(),
+            helper,
+            asked: Cell::new(Instant::now()),
+        });
+        reactor.arm_bell();
+        CURRENT.set(Some(reactor.clone()));
+        reactor
+    }
+
+    /// The thread has none any more.
+    pub fn end() {
+        CURRENT.set(None);
+    }
+
+    /// The calling thread's.
+    pub fn current() -> Rc<Reactor> {
+        Reactor::with(Rc::clone)
+    }
+
+    /// Works with the calling thread's.
+    pub fn with<T>(work: impl FnOnce(&Rc<Reactor>) -> T) -> T {
+        CURRENT.with_borrow(|current| {
+            work(current.as_ref().expect("on a thread that an executor runs"))
+        })
+    }
+
+    /// Tells the kernel of a request, at the end of the turn.
+    pub fn push(&self, entry: squeue::Entry) {
+        let mut backlog = self.backlog.borrow_mut();
+        let mut ring = self.ring.borrow_mut();
+        // SAFETY: as promised by those who make entries: what an entry names stays until it
+        // is done.
+        if !backlog.is_empty() || unsafe { ring.submission().push(&entry) }.is_err() {
+            backlog.push_back(entry);
+        }
+    }
+
+    /// Has a descriptor watched, as the one at `place`.
+    pub fn arm(&self, fd: RawFd, place: usize) {
+        self.push(watch_entry(fd, place as u64));
+    }
+
+    fn arm_bell(&self) {
+        self.push(watch_entry(self.bell.event().as_raw_fd(), BELL));
+    }
+
+    /// Ends the watch at `place`; the kernel lets go of the descriptor within the turn.
+    pub fn give_up(&self, watch: &Watch, place: usize) {
+        watch.is_given_up.set(true);
+        watch.waker.take();
+        if watch.refused.get().is_some() {
+            self.slots.borrow_mut().remove(place);
+            return;
+        }
+        let cancel = opcode::AsyncCancel::new(place as u64).build();
+        self.push(cancel.user_data(NOBODY));
+    }
+
+    /// Waits until something is ready, which may be at once, and wakes who waits for it.
+    pub fn wait(&self) {
+        let next = self.timers.borrow().next();
+        let time = next.map(|next| next.saturating_duration_since(Instant::now()));
+        if time.is_some_and(|time| time.is_zero()) || !self.bell.may_sleep() {
+            self.look();
+            return;
+        }
+        self.enter(1, time);
+        self.bell.awake();
+        self.wake();
+    }
+
+    /// Wakes who waits for what is ready.
+    pub fn look(&self) {
+        self.enter(0, None);
+        self.wake();
+    }
+
+    /// Time since the kernel was last asked.
+    pub fn since_look(&self) -> Duration {
+        self.asked.get().elapsed()
+    }
+
+    /// Tells the kernel of what waits for that, and waits for `want` completions, but no
+    /// longer than `time`.
+    fn enter(&self, want: u32, time: Option<Duration>) {
+        let time = time.map(|time| types::Timespec::from(time));
+        let mut args = types::SubmitArgs::new();
+        if let Some(time) = &time {
+            args = args.timespec(time);
+        }
+        let mut ring = self.ring.borrow_mut();
+        let mut backlog = self.backlog.borrow_mut();
+        loop {
+            let mut queue = ring.submission();
+            while let Some(entry) = backlog.front() {
+                // SAFETY: as for `push`.
+                if unsafe { queue.push(entry) }.is_err() {
+                    break;
+                }
+                backlog.pop_front();
+            }
+            let told = queue.len() as u32;
+            drop(queue);
+            // All is told before anything is waited for.
+            let want = if backlog.is_empty() { want } else { 0 };
+            let flags = IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG;
+            // SAFETY: `args` is what EXT_ARG says that it is, and the time that it names
+            // lives as long.
+            let entered = unsafe { ring.submitter().enter(told, want, flags, Some(&args)) };
+            match entered.map_err(|error| error.raw_os_error()) {
+                Ok(_) if !backlog.is_empty() => continue,
+                Ok(_) | Err(Some(libc::ETIME | libc::EINTR | libc::EBUSY)) => {}
+                Err(Some(libc::EAGAIN | libc::ENOMEM)) => {
+                    // The kernel has no memory for a request: nothing goes on without.
+                    if ring.completion().is_empty() {
+                        std::thread::sleep(AGAIN);
+                    }
+                }
+                // A ring that is not one any more: the process ends, and what it
+                // acknowledged is in the tail file.
+                Err(number) => panic!("a shard's ring takes nothing: error {number:?}"),
+            }
+            break;
+        }
+        drop((ring, backlog));
+        self.asked.set(Instant::now());
+    }
+
+    fn wake(&self) {
+        let mut rang = false;
+        loop {
+            let mut ring = self.ring.borrow_mut();
+            let Some(done) = ring.completion().next() else {
+                break;
+            };
+            drop(ring);
+            match done.user_data() {
+                NOBODY => {}
+                BELL => {
+                    rang = true;
+                    if !cqueue::more(done.flags()) {
+                        self.arm_bell();
+                    }
+                }
+                place => self.complete(place as usize, &done),
+            }
+        }
+        if rang {
+            self.bell.clear();
+        }
+        self.hear();
+        self.timers.borrow_mut().fire();
+    }
+
+    /// Wakes whom other threads have rung for.
+    pub fn hear(&self) {
+        let rung = self.bell.take();
+        if !rung.is_empty() {
+            self.visitors.borrow_mut().wake(rung);
+        }
+    }
+
+    fn complete(&self, place: usize, done: &cqueue::Entry) {
+        let mut slots = self.slots.borrow_mut();
+        let Some(watch) = slots.watch(place) else {
+            slots.complete(place, done.result());
+            return;
+        };
+        let goes_on = cqueue::more(done.flags());
+        if watch.is_given_up.get() {
+            if !goes_on {
+                slots.remove(place);
+            }
+            return;
+        }
+        drop(slots);
+        match u32::try_from(done.result()) {
+            Ok(events) if events & ENDED != 0 => watch.is_ended.set(true),
+            Ok(_) => {}
+            Err(_) if !goes_on => watch.refused.set(Some(-done.result())),
+            Err(_) => {}
+        }
+        // One that the kernel ended for want of room for its completions.
+        if !goes_on && watch.refused.get().is_none() {
+            self.arm(watch.fd, place);
+        }
+        watch.wake();
+    }
+}
+
+fn watch_entry(fd: RawFd, user_data: u64) -> squeue::Entry {
+    opcode::PollAdd::new(types::Fd(fd), READABLE)
+        .multi(true)
+        .build()
+        .user_data(user_data)
+}
+
+impl Drop for Reactor {
+    /// Waits for the kernel, which still uses what operations keep.
+    fn drop(&mut self) {
+        let told_to = Instant::now() + Duration::from_secs(10);
+        while self.slots.get_mut().operations > 0 {
+            self.enter(1, Some(AGAIN));
+            self.wake();
+            if Instant::now() > told_to {
+                // What is left must stay where it is.
+                std::mem::forget(std::mem::take(self.slots.get_mut()));
+                return;
+            }
+        }
+    }
+}
