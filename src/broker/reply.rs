@@ -145,12 +145,16 @@ fn write_any_reply(
             match reply.physical {
                 &[one] => w.plain("msgId", id(one).as_bytes()),
                 many => {
-                    let mut list = Vec::with_capacity(many.len() * 33);
+                    // They differ in the last digits only.
+                    let zero = id(0);
+                    let host = &zero.as_bytes()[..zero.as_bytes().len() - 16];
+                    let mut list = Vec::with_capacity(many.len() * (host.len() + 17));
                     for (n, &physical) in many.iter().enumerate() {
                         if n > 0 {
                             list.push(b',');
                         }
-                        list.extend_from_slice(id(physical).as_bytes());
+                        list.extend_from_slice(host);
+                        list.extend_from_slice(&ids::hex_digits(physical));
                     }
                     w.plain("msgId", &list);
                 }

@@ -195,7 +195,7 @@ impl Reactor {
     /// Tells the kernel of what waits for that, and waits for `want` completions, but no
     /// longer than `time`.
     fn enter(&self, want: u32, time: Option<Duration>) {
-        let time = time.map(|time| types::Timespec::from(time));
+        let time = time.map(types::Timespec::from);
         let mut args = types::SubmitArgs::new();
         if let Some(time) = &time {
             args = args.timespec(time);

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use io_uring::{opcode, types};
-use socket2::{Domain, Protocol, SockAddr, Type};
+use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Type};
 
 use super::operation::operate;
 use super::ring::Reactor;
@@ -121,10 +121,10 @@ impl Socket {
 
     fn accept_now(&self) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
         let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        let accept = |address: *mut _, len: *mut _| {
+        let accept = |address: *mut SockAddrStorage, len| {
             // SAFETY: the descriptor is open; `address` and `len` name storage for any
             // address and its size.
-            let fd = unsafe { libc::accept4(self.as_raw_fd(), address as *mut _, len, flags) };
+            let fd = unsafe { libc::accept4(self.as_raw_fd(), address.cast(), len, flags) };
             match fd {
                 // SAFETY: the descriptor was just made and has no other owner.
                 0.. => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
@@ -132,8 +132,7 @@ impl Socket {
             }
         };
         // SAFETY: the closure above fills both, or fails.
-        let (fd, address): (OwnedFd, SockAddr) =
-            unsafe { SockAddr::try_init(|address, len| accept(address, len))? };
+        let (fd, address): (OwnedFd, SockAddr) = unsafe { SockAddr::try_init(accept)? };
         Ok((fd, address.as_socket()))
     }
 

@@ -1,11 +1,11 @@
 //! ConsumeQueues: for each queue of a topic, where its messages lie in the log.
 
-use std::collections::VecDeque;
-
 use foldhash::HashMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+
+use super::pieces::Pieces;
 
 /// Bytes of one entry: physical offset i64, size i32, tags code i64.
 pub const ENTRY_BYTES: usize = 20;
@@ -94,7 +94,7 @@ pub struct Queue {
     pub arrived: bool,
     /// It is among the queues whose memory is given back when they are idle.
     pub cooling: bool,
-    recent: VecDeque<Entry>,
+    recent: Pieces<Entry>,
 }
 
 /// A queue's `oldest` where it has no message.
@@ -124,7 +124,7 @@ impl Queue {
                 entry.physical
             };
         }
-        self.recent.push_back(entry);
+        self.recent.push(entry);
         self.next += 1;
         offset
     }
@@ -143,13 +143,11 @@ impl Queue {
     /// Takes a copy of the entries that the files lack, `max` at most.
     pub fn unwritten(&self, max: usize) -> (u64, Vec<u8>) {
         let skip = (self.on_file - self.recent_start().min(self.on_file)) as usize;
-        let bytes = self
-            .recent
-            .iter()
-            .skip(skip)
-            .take(max)
-            .flat_map(|entry| entry.to_bytes())
-            .collect();
+        let count = (self.recent.len() - skip).min(max);
+        let mut bytes = Vec::with_capacity(count * ENTRY_BYTES);
+        for entry in self.recent.range(skip..skip + count) {
+            bytes.extend_from_slice(&entry.to_bytes());
+        }
         (self.on_file, bytes)
     }
 
@@ -157,29 +155,30 @@ impl Queue {
     pub fn written(&mut self, end: u64) {
         self.on_file = end;
         let keep = RECENT_MAX.max((self.next - end) as usize);
-        if self.recent.len() > keep {
-            self.recent.drain(..self.recent.len() - keep);
-        }
+        self.recent
+            .drop_front(self.recent.len().saturating_sub(keep));
     }
 
     /// Gives the memory back of what the files have.
     pub fn cool(&mut self) {
         let keep = (self.next - self.on_file) as usize;
-        if self.recent.len() > keep {
-            self.recent.drain(..self.recent.len() - keep);
-        }
-        self.recent.shrink_to_fit();
+        self.recent
+            .drop_front(self.recent.len().saturating_sub(keep));
+        self.recent.shrink();
     }
 
     /// Whether it holds entries in memory that the files have.
     pub fn is_warm(&self) -> bool {
-        self.recent_start() < self.on_file || self.recent.capacity() > 0
+        self.recent_start() < self.on_file || self.recent.is_allocated()
     }
 
     /// Where the first entry is whose message lies at or behind physical offset `limit`.
     pub fn first_readable(&self, limit: i64) -> FirstReadable {
         let split = self.recent_start().clamp(self.min, self.next);
-        let behind = self.recent.iter().find(|entry| !entry.is_nothing());
+        let behind = self
+            .recent
+            .range(0..usize::MAX)
+            .find(|entry| !entry.is_nothing());
         if split == self.min || behind.is_some_and(|entry| entry.physical < limit) {
             return FirstReadable::At(self.first_recent(limit));
         }
@@ -296,7 +295,7 @@ impl Queues {
             oldest: if first < next { UNKNOWN } else { NO_MESSAGE },
             arrived: false,
             cooling: false,
-            recent: VecDeque::new(),
+            recent: Pieces::default(),
         });
         index
     }
@@ -345,7 +344,7 @@ impl Queues {
             queue.on_file = queue.next;
             queue.filed_from = queue.next;
             queue.set_first_readable(None);
-            queue.recent = VecDeque::new();
+            queue.recent = Pieces::default();
         }
         removed
     }

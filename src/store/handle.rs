@@ -8,6 +8,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_lite::future;
+
 use super::blocks::CACHE_BLOCK_BYTES;
 use super::checkpoint::{IndexMark, Vouched};
 use super::consume_queue::{Entry, QueueIndex};
@@ -25,8 +27,8 @@ use crate::local_event::LocalEvent;
 /// Time between two rounds of queue writes.
 const QUEUE_WRITE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Rounds of queue writes between two that are synced.
-const ROUNDS_PER_SYNC: u32 = 20;
+/// Time between two rounds of queue writes that are synced.
+const QUEUE_SYNC_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Segment files kept open for reading. At the bound all are closed.
 const READ_FILES_MAX: usize = 32;
@@ -40,6 +42,8 @@ pub(super) struct Shared {
     pub state: RefCell<ShardStore>,
     /// There is something to write, or enough has gathered.
     pub work: LocalEvent,
+    /// So many entries have gathered that they are written before their time.
+    pub many_entries: LocalEvent,
     /// A watermark moved, or room appeared.
     pub progress: LocalEvent,
     pub closing: Cell<bool>,
@@ -120,6 +124,7 @@ impl StoreHandle {
             shard,
             state: RefCell::new(state),
             work: LocalEvent::default(),
+            many_entries: LocalEvent::default(),
             progress: LocalEvent::default(),
             closing: Cell::new(false),
             preparing: Cell::new(false),
@@ -148,10 +153,14 @@ impl StoreHandle {
         let mut state = self.shared.state.borrow_mut();
         let was_clean = state.log.flushed() == state.log.written();
         let was_gathered = state.is_gathered();
+        let had_many = state.has_many_entries();
         let result = work(&mut state);
         let is_clean = state.log.flushed() == state.log.written();
         if (was_clean && !is_clean) || (!was_gathered && state.is_gathered()) {
             self.shared.work.notify();
+        }
+        if !had_many && state.has_many_entries() {
+            self.shared.many_entries.notify();
         }
         result
     }
@@ -346,16 +355,28 @@ pub fn run_background(handle: &StoreHandle) {
     let shared = handle.shared.clone();
     edge.spawn(Box::pin(async move { run_index(&shared).await }));
     let shared = handle.shared.clone();
-    edge.spawn(Box::pin(async move {
-        let mut round = 0;
-        while !shared.closing.get() {
-            shared.edge.sleep(QUEUE_WRITE_INTERVAL).await;
-            round += 1;
-            if !shared.closing.get() {
-                // Told of where it happens, and tried again.
-                let _ = write_queues(&shared, round % ROUNDS_PER_SYNC == 0).await;
-                shared.state.borrow_mut().cool_queues();
-            }
+    edge.spawn(Box::pin(async move { keep_queues_written(&shared).await }));
+}
+
+async fn keep_queues_written(shared: &Rc<Shared>) {
+    let mut synced = shared.edge.now();
+    let mut is_failing = false;
+    while !shared.closing.get() {
+        let pause = shared.edge.sleep(QUEUE_WRITE_INTERVAL);
+        if is_failing {
+            pause.await;
+        } else if !shared.state.borrow().has_many_entries() {
+            future::or(pause, shared.many_entries.wait()).await;
         }
-    }));
+        if !shared.closing.get() {
+            let now = shared.edge.now();
+            let sync = now - synced >= QUEUE_SYNC_INTERVAL;
+            if sync {
+                synced = now;
+            }
+            // Told of where it happens, and tried again.
+            is_failing = write_queues(shared, sync).await.is_err();
+            shared.state.borrow_mut().cool_queues();
+        }
+    }
 }

@@ -31,6 +31,7 @@ mod index;
 mod json_file;
 mod layout;
 mod lock;
+mod pieces;
 mod prepare;
 mod queue_files;
 mod queue_recovery;

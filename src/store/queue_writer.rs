@@ -55,12 +55,11 @@ async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) -> io::Result<()> {
         let dir = shared.dir.clone();
         let mut touched = shared.touched.take();
         let files = shared.files.clone();
-        let (outcome, touched, index, buffer) = shared
+        let (outcome, touched, index) = shared
             .edge
             .blocking(move || {
-                let mut buffer = Vec::new();
                 if let (Some(index), Some(keys)) = (&mut index, keys) {
-                    buffer = index.run(&*files, keys);
+                    index.run(&*files, keys);
                     touched.add_files(index.take_touched());
                 }
                 let mut outcome = write_jobs(&*files, &jobs, &settings, &mut touched);
@@ -68,13 +67,12 @@ async fn write_queues_alone(shared: &Rc<Shared>, sync: bool) -> io::Result<()> {
                 if fault.is_some_and(|error| spare::give(&*files, &dir, error)) {
                     outcome = write_jobs(&*files, &jobs, &settings, &mut touched);
                 }
-                (outcome, touched, index, buffer)
+                (outcome, touched, index)
             })
             .await;
         if let (Some(slot), Some(index)) = (&shared.index, index) {
             vouched.index = index.mark();
             slot.give_back(index);
-            index::reuse(shared, buffer);
         }
         shared.touched.borrow_mut().join(touched);
         let saved = if all && outcome.fault.is_none() {

@@ -27,6 +27,10 @@ const CHUNK_ENTRIES: usize = 1024;
 /// Loaded chunks that are kept. At the bound all are dropped: they are a read away.
 const CHUNKS_MAX: usize = 256;
 
+/// Entries that are written before their time when so many wait: copying them out holds up
+/// a turn by 0.1 ms.
+const MANY_ENTRIES: u64 = 16 * 1024;
+
 /// Entries that may be in memory alone, over all queues, while their files cannot be
 /// written: 24 MB. At the bound appends are refused.
 pub(super) const UNWRITTEN_MAX: u64 = 1 << 20;
@@ -598,6 +602,12 @@ impl ShardStore {
         let all = later.is_empty() && whole;
         self.dirty = later;
         (jobs, vouched, all)
+    }
+
+    /// Whether more entries wait for their files than should be written at once, which
+    /// holds up the turns meanwhile.
+    pub(super) fn has_many_entries(&self) -> bool {
+        self.unwritten >= MANY_ENTRIES
     }
 
     /// The files hold a queue's entries below `end`, or, after a failed write,

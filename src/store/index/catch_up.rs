@@ -39,7 +39,7 @@ impl IndexFiles {
             at = segments.base(at) + segments.bytes();
         }
         self.log_failures = 0;
-        self.enter(files, &keys, at.min(target))
+        self.enter(files, [&keys[..]], at.min(target))
     }
 
     fn read_keys(

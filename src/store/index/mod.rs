@@ -59,19 +59,17 @@ mod verify;
 pub use find::{IndexCursor, KeyQuery};
 pub use format::IndexGeometry;
 pub use round::KeyHits;
-pub(super) use round::{IndexSlot, Work, plan, reuse, run_index};
+pub(super) use round::{IndexSlot, Work, plan, run_index};
 pub(super) use set::IndexFiles;
 
 use super::checkpoint::IndexVouched;
 use super::dispatch::{Acted, index_keys};
+use super::pieces::Pieces;
 use crate::wire::message::{Parts, Stamp};
 
 /// Keys that gather before they are dropped, to be entered from the log: 24 MB, some
 /// seconds of appends.
 const PENDING_MAX: usize = 1 << 20;
-
-/// Keys for which a buffer stays allocated between rounds.
-const KEPT_MAX: usize = 256 * 1024;
 
 /// A key that is yet to be entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,9 +97,7 @@ pub(super) struct IndexStart {
 
 /// The keys of records that were appended since the last round. Lives with the log.
 pub(super) struct PendingKeys {
-    keys: Vec<PendingKey>,
-    /// For the keys that come while those before them are entered.
-    spare: Vec<PendingKey>,
+    keys: Pieces<PendingKey>,
     /// All keys of records at or behind this position are here, unless `lost`.
     start: u64,
     /// There were too many.
@@ -112,8 +108,7 @@ impl PendingKeys {
     /// None yet; the log ends at `start`.
     pub fn new(start: u64) -> PendingKeys {
         PendingKeys {
-            keys: Vec::new(),
-            spare: Vec::new(),
+            keys: Pieces::default(),
             start,
             lost: false,
         }
@@ -126,7 +121,7 @@ impl PendingKeys {
         }
         if self.keys.len() >= PENDING_MAX {
             self.lost = true;
-            self.keys = Vec::new();
+            self.keys = Pieces::default();
             return;
         }
         index_keys(record.topic, acted, record.sys_flag, |hash| {
@@ -152,20 +147,6 @@ impl PendingKeys {
             return Work::Behind(self.start.min(flushed));
         }
         self.start = written;
-        let next = std::mem::take(&mut self.spare);
-        Work::Keys(std::mem::replace(&mut self.keys, next), written)
-    }
-
-    /// Takes a buffer back to be used again.
-    pub fn reuse(&mut self, mut buffer: Vec<PendingKey>) {
-        buffer.clear();
-        buffer.shrink_to(KEPT_MAX);
-        let place = match self.keys.is_empty() {
-            true => &mut self.keys,
-            false => &mut self.spare,
-        };
-        if place.capacity() < buffer.capacity() {
-            *place = buffer;
-        }
+        Work::Keys(std::mem::take(&mut self.keys), written)
     }
 }

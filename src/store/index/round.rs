@@ -9,6 +9,7 @@ use super::super::handle::Shared;
 use super::super::{ShardId, StoreHandle};
 use super::{IndexCursor, IndexFiles, KeyQuery, PendingKey};
 use crate::local_event::LocalEvent;
+use crate::store::pieces::Pieces;
 
 /// Pause between two steps of a catch-up: the helper thread has other work.
 const STEP_PAUSE: Duration = Duration::from_millis(2);
@@ -59,24 +60,23 @@ impl IndexSlot {
 /// What a round does.
 pub enum Work {
     /// These keys are entered; they are those up to a position.
-    Keys(Vec<PendingKey>, u64),
+    Keys(Pieces<PendingKey>, u64),
     /// Files are opened or repaired, or keys are entered from the log up to a position.
     Behind(u64),
 }
 
 impl IndexFiles {
-    /// Does a round's work, and returns the buffer of its keys. Failures are logged;
-    /// what they leave out is entered from the log.
-    pub fn run(&mut self, files: &dyn Files, work: Work) -> Vec<PendingKey> {
-        let (done, buffer) = match work {
-            Work::Keys(keys, end) => (self.enter(files, &keys, end), keys),
+    /// Does a round's work. Failures are logged; what they leave out is entered from the
+    /// log.
+    pub fn run(&mut self, files: &dyn Files, work: Work) {
+        let done = match work {
+            Work::Keys(keys, end) => self.enter(files, keys.slices(), end),
             Work::Behind(target) => {
                 let ready = self.prepare(files);
-                let done = ready.and_then(|ready| match ready {
+                ready.and_then(|ready| match ready {
                     true => self.catch_up(files, target),
                     false => Ok(()),
-                });
-                (done, Vec::new())
+                })
             }
         };
         match done {
@@ -91,7 +91,6 @@ impl IndexFiles {
                 self.failures += 1;
             }
         }
-        buffer
     }
 }
 
@@ -102,13 +101,6 @@ pub fn plan(shared: &Shared, index: &IndexFiles) -> Work {
     match state.pending_keys() {
         Some(keys) => keys.plan(index, written, flushed),
         None => Work::Behind(0),
-    }
-}
-
-/// Takes a round's buffer back.
-pub fn reuse(shared: &Shared, buffer: Vec<PendingKey>) {
-    if let Some(keys) = shared.state.borrow_mut().pending_keys() {
-        keys.reuse(buffer);
     }
 }
 
@@ -135,11 +127,11 @@ async fn round(shared: &Rc<Shared>, slot: &IndexSlot) -> Standing {
         return Standing::Whole;
     }
     let files = shared.files.clone();
-    let (index, buffer) = shared
+    let index = shared
         .edge
         .blocking(move || {
-            let buffer = index.run(&*files, work);
-            (index, buffer)
+            index.run(&*files, work);
+            index
         })
         .await;
     let standing = match index.failures {
@@ -148,7 +140,6 @@ async fn round(shared: &Rc<Shared>, slot: &IndexSlot) -> Standing {
         _ => Standing::Failing,
     };
     slot.give_back(index);
-    reuse(shared, buffer);
     standing
 }
 

@@ -432,16 +432,22 @@ impl IndexFiles {
     /// # Errors
     /// Those of writing. What was entered before the error is known, and the rest
     /// can be entered again from the log.
-    pub fn enter(&mut self, files: &dyn Files, keys: &[PendingKey], end: u64) -> io::Result<()> {
-        let mut rest = keys;
-        while !rest.is_empty() {
-            match self.enter_some(files, rest) {
-                Ok(taken) => rest = &rest[taken..],
-                Err(error) => {
-                    self.stop_behind(&keys[..keys.len() - rest.len()]);
-                    return Err(error);
-                }
+    pub fn enter<'k>(
+        &mut self,
+        files: &dyn Files,
+        keys: impl IntoIterator<Item = &'k [PendingKey]>,
+        end: u64,
+    ) -> io::Result<()> {
+        for piece in keys {
+            let mut rest = piece;
+            let mut entered = Ok(());
+            while !rest.is_empty() && entered.is_ok() {
+                entered = self
+                    .enter_some(files, rest)
+                    .map(|taken| rest = &rest[taken..]);
             }
+            self.stop_behind(&piece[..piece.len() - rest.len()]);
+            entered?;
         }
         (self.next, self.begun) = (end, None);
         Ok(())

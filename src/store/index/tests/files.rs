@@ -29,10 +29,10 @@ proptest! {
             }
             while !index.prepare(&Disk).unwrap() {}
             prop_assert!(index.stands_at(at));
-            index.enter(&Disk, &log.keys_at(at, end), end).unwrap();
+            index.enter(&Disk, [&log.keys_at(at, end)[..]], end).unwrap();
             at = end;
         }
-        index.enter(&Disk, &log.keys_at(at, log.end), log.end).unwrap();
+        index.enter(&Disk, [&log.keys_at(at, log.end)[..]], log.end).unwrap();
         prop_assert_eq!(log.compare(dir.path()), Ok(()));
     }
 
@@ -98,12 +98,14 @@ fn a_search_goes_on_where_it_stopped_while_files_roll_and_go() {
     let mut index = IndexFiles::new(SHARD, dir.path(), GEOMETRY, IndexStart::default());
     assert!(index.prepare(&Disk).unwrap());
     index
-        .enter(&Disk, &log.keys[..250], 250 * RECORD_BYTES)
+        .enter(&Disk, [&log.keys[..250]], 250 * RECORD_BYTES)
         .unwrap();
     let mut found = Vec::new();
     let mut from = index.find(&Disk, &ANY_TIME, None, &mut found);
     assert_eq!((found.len(), from.is_some()), (64, true));
-    index.enter(&Disk, &log.keys[250..], log.end).unwrap();
+    index
+        .enter(&Disk, log.keys[250..].chunks(7), log.end)
+        .unwrap();
     for step in 0..5 {
         if step == 1 {
             index.remove_before(&Disk, log.keys[39].physical).unwrap();
@@ -161,7 +163,7 @@ fn a_file_takes_no_space_before_it_has_entries() {
     let mut index = IndexFiles::new(SHARD, dir.path(), IndexGeometry::ROCKETMQ, start);
     assert!(index.prepare(&Disk).unwrap());
     let log = hot_log(10);
-    index.enter(&Disk, &log.keys, log.end).unwrap();
+    index.enter(&Disk, log.keys.chunks(100), log.end).unwrap();
     let meta = std::fs::metadata(&paths(dir.path())[0]).unwrap();
     assert_eq!(meta.len(), 420_000_040);
     assert!(meta.blocks() * 512 < 21_000_000, "{} blocks", meta.blocks());

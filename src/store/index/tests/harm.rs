@@ -331,7 +331,7 @@ proptest! {
             }
         }
         let keys = log.keys_at(0, log.end);
-        index.enter(&Disk, &keys, log.end).unwrap();
+        index.enter(&Disk, [&keys[..]], log.end).unwrap();
         prop_assert!(index.stands_at(log.end));
     }
 }

@@ -108,7 +108,7 @@ impl Log {
             );
             rest.drain(..keys as usize);
         }
-        index.enter(files, &rest, self.end)?;
+        index.enter(files, rest.chunks(3), self.end)?;
         assert!(index.stands_at(self.end));
         Ok(())
     }
