@@ -38,6 +38,11 @@ pub async fn sleep(time: Duration) {
     timers::Sleep::new(Reactor::current(), time).await;
 }
 
+/// Tells the kernel at once of operations that it would be told of at the end of the turn.
+pub fn submit() {
+    Reactor::with(|reactor| reactor.submit());
+}
+
 /// Runs work that waits for the disk on the thread's helper, one piece after the other.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let result = Reactor::with(|reactor| reactor.helper.run(work));

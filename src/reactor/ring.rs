@@ -192,6 +192,15 @@ impl Reactor {
         self.asked.get().elapsed()
     }
 
+    /// Tells the kernel of what waits for that. What it does not take now it is told of at
+    /// the end of the turn.
+    pub fn submit(&self) {
+        self.tell(|ring, told, _| {
+            // SAFETY: there is no argument.
+            unsafe { ring.submitter().enter::<()>(told, 0, 0, None) }
+        });
+    }
+
     /// Tells the kernel of what waits for that, and waits for `want` completions, but no
     /// longer than `time`.
     fn enter(&self, want: u32, time: Option<Duration>) {
@@ -200,6 +209,24 @@ impl Reactor {
         if let Some(time) = &time {
             args = args.timespec(time);
         }
+        let no_memory = self.tell(|ring, told, is_all| {
+            // What is not told of could be what would end the wait.
+            let want = if is_all { want } else { 0 };
+            let flags = IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG;
+            // SAFETY: `args` is what EXT_ARG says that it is, and the time that it names
+            // lives as long.
+            unsafe { ring.submitter().enter(told, want, flags, Some(&args)) }
+        });
+        if no_memory && self.ring.borrow_mut().completion().is_empty() {
+            // Nothing goes on without, and nothing is there to be done meanwhile.
+            std::thread::sleep(AGAIN);
+        }
+        self.asked.set(Instant::now());
+    }
+
+    /// Enters the kernel with what it is to be told of: once, or as often as it takes. `true`:
+    /// it has no memory for some of it.
+    fn tell(&self, enter: impl Fn(&IoUring, u32, bool) -> io::Result<usize>) -> bool {
         let mut ring = self.ring.borrow_mut();
         let mut backlog = self.backlog.borrow_mut();
         loop {
@@ -213,29 +240,15 @@ impl Reactor {
             }
             let told = queue.len() as u32;
             drop(queue);
-            // All is told before anything is waited for.
-            let want = if backlog.is_empty() { want } else { 0 };
-            let flags = IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG;
-            // SAFETY: `args` is what EXT_ARG says that it is, and the time that it names
-            // lives as long.
-            let entered = unsafe { ring.submitter().enter(told, want, flags, Some(&args)) };
-            match entered.map_err(|error| error.raw_os_error()) {
-                Ok(_) if !backlog.is_empty() => continue,
-                Ok(_) | Err(Some(libc::ETIME | libc::EINTR | libc::EBUSY)) => {}
-                Err(Some(libc::EAGAIN | libc::ENOMEM)) => {
-                    // The kernel has no memory for a request: nothing goes on without.
-                    if ring.completion().is_empty() {
-                        std::thread::sleep(AGAIN);
-                    }
-                }
+            match enter(&ring, told, backlog.is_empty()).map_err(|error| error.raw_os_error()) {
+                Ok(_) if !backlog.is_empty() => {}
+                Ok(_) | Err(Some(libc::ETIME | libc::EINTR | libc::EBUSY)) => return false,
+                Err(Some(libc::EAGAIN | libc::ENOMEM)) => return true,
                 // A ring that is not one any more: the process ends, and what it
                 // acknowledged is in the tail file.
                 Err(number) => panic!("a shard's ring takes nothing: error {number:?}"),
             }
-            break;
         }
-        drop((ring, backlog));
-        self.asked.set(Instant::now());
     }
 
     fn wake(&self) {
@@ -249,6 +262,8 @@ impl Reactor {
             match done.user_data() {
                 NOBODY => {}
                 BELL => {
+                    // Without it no other thread is heard.
+                    assert!(done.result() >= 0, "a shard's bell is not watched");
                     rang = true;
                     if !cqueue::more(done.flags()) {
                         self.arm_bell();
@@ -275,7 +290,9 @@ impl Reactor {
     fn complete(&self, place: usize, done: &cqueue::Entry) {
         let mut slots = self.slots.borrow_mut();
         let Some(watch) = slots.watch(place) else {
-            slots.complete(place, done.result());
+            let given_up = slots.complete(place, done.result());
+            drop(slots);
+            drop(given_up);
             return;
         };
         let goes_on = cqueue::more(done.flags());

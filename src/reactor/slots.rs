@@ -100,16 +100,19 @@ impl Slots {
         }
     }
 
-    /// An operation is done.
-    pub fn complete(&mut self, place: usize, result: i32) {
+    /// An operation is done. One that was given up is returned, to be dropped when nothing
+    /// is borrowed.
+    pub fn complete(&mut self, place: usize, result: i32) -> Option<Slot> {
         self.operations -= 1;
         let pending = self.operation(place);
         pending.result = Some(result);
-        if pending.is_given_up {
-            self.remove(place);
-        } else if let Some(waker) = pending.waker.take() {
+        if let Some(waker) = pending.waker.take() {
             waker.wake();
         }
+        if pending.is_given_up {
+            return self.remove(place);
+        }
+        None
     }
 
     pub fn remove(&mut self, place: usize) -> Option<Slot> {

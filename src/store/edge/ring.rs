@@ -121,7 +121,10 @@ impl Segment {
             .build();
         // SAFETY: the entry names the list, which is on the heap, the blocks in it, and the
         // file: all are kept.
-        unsafe { operate(entry, (iovecs, blocks, self.file.clone())) }
+        let write = unsafe { operate(entry, (iovecs, blocks, self.file.clone())) };
+        // The device works while the turn goes on.
+        reactor::submit();
+        write
     }
 }
 
@@ -178,6 +181,7 @@ impl LogFile for Segment {
             .build();
         // SAFETY: the entry names the file, which is kept.
         let sync = unsafe { operate(entry, self.file.clone()) };
+        reactor::submit();
         Box::pin(async move { sync.await.0.map(|_| ()) })
     }
 }
