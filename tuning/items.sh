@@ -6,19 +6,24 @@
 unmeasured='not measured here'
 
 examine_kernel() {
-    local release version disabled status
+    local release disabled status
+    local effect='measured on two cores: no difference above the noise'
     get release /proc/sys/kernel/osrelease || release=unknown
+    # Limits depend on it, too.
     version=0
     if [[ $release =~ ^([0-9]+)\.([0-9]+) ]]; then
         version=$((BASH_REMATCH[1] * 1000 + BASH_REMATCH[2]))
     fi
-    if [ $version -lt 5008 ]; then
-        found kernel need "$release" '5.8 or newer' 'io_uring of older kernels lacks operations' \
-            'does not start'
+    if [ $version -lt 5013 ]; then
+        found kernel need "$release" '5.13 or newer' \
+            'older kernels cannot watch a socket until it is closed (multishot poll)' 'does not start'
     elif [ $version -lt 5019 ]; then
-        found kernel like "$release" '5.19 or newer' \
-            'COOP_TASKRUN: busy shards do not interrupt each other' \
-            'measured: more than twice the round trips between two busy shards'
+        found kernel like "$release" '6.1 or newer, or else 5.19' \
+            'before 5.19 (COOP_TASKRUN) whatever comes interrupts a busy shard' "$effect"
+    elif [ $version -lt 6001 ]; then
+        found kernel like "$release" '6.1 or newer' \
+            'before 6.1 (DEFER_TASKRUN) what comes is worked on at any system call of a shard' \
+            "$effect"
     else
         found kernel ok "$release"
     fi
@@ -57,25 +62,25 @@ limit() {
 at_least() { [ "$1" = unlimited ] || [ "$1" -ge "$2" ]; }
 
 examine_limits() {
-    # 8 MiB of buffers, counted by each of three rings.
-    local bytes files status a_shard=$((3 * 8)) lock_freely=0
-    local wanted=$((a_shard * 1024 * 1024 * shards))
-    limit bytes 'Max locked memory'
-    limit files 'Max open files'
+    # Of a shard's own ring 200 KiB, of glommio's three 48 and the buffers that they register 192,
+    # and rounded up; a nameserver in the same process is one shard more.
+    local bytes files status a_shard=448 lock_freely=0
+    local wanted=$((a_shard * (shards + 1)))
     get status /proc/self/status
     # CAP_IPC_LOCK is bit 14.
     if [[ $status =~ CapEff:[[:space:]]*([0-9a-f]+) ]]; then
         lock_freely=$(((0x${BASH_REMATCH[1]} >> 14) & 1))
     fi
+    limit bytes 'Max locked memory'
+    limit files 'Max open files'
     local is=$bytes
     [ "$bytes" = unlimited ] || is="$((bytes / 1024)) KiB"
     if ! at_least "$bytes" $((512 * 1024)); then
         found memlock need "$is" '512 KiB or more: ulimit -l, LimitMEMLOCK, --ulimit memlock=-1' \
-            'every ring asks for it' 'does not start'
-    elif ! at_least "$bytes" $wanted && [ $lock_freely = 0 ]; then
-        found memlock like "$is" "$((wanted / 1024)) KiB ($a_shard MiB a shard), or CAP_IPC_LOCK" \
-            'buffers of direct I/O are registered with three rings a shard' \
-            "less processor time a disk write ($unmeasured)"
+            "a shard's executor asks for it, whatever its rights" 'does not start'
+    elif [ $version -ge 6014 ] && [ $lock_freely = 0 ] && ! at_least "$bytes" $((wanted * 1024)); then
+        found memlock need "$is" "$wanted KiB ($a_shard a shard, and for a nameserver) or CAP_IPC_LOCK" \
+            'since Linux 6.14 rings are locked memory' 'does not start, or only some shards do'
     else
         found memlock ok "$is"
     fi

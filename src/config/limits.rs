@@ -29,13 +29,9 @@ pub const TRANSFER_COUNT_MAX: u32 = 65_536;
 /// Block that direct I/O is aligned to, in bytes.
 pub const BLOCK_BYTES: u64 = 4096;
 
-/// Memory of one shard for direct I/O through glommio, in bytes, which wants some: nothing is
-/// done through it. Registered with each of its three rings and thus never paged out.
+/// Memory of one shard for direct I/O through glommio, in bytes, the least that it takes: nothing
+/// is done through it. Locked, three times over, where the limit of that allows.
 pub const IO_MEMORY_BYTES: usize = 64 * 1024;
-
-/// Locked memory that one shard asks for, in bytes: every ring that registers the I/O memory
-/// counts it anew.
-pub const REGISTERED_BYTES_PER_SHARD: u64 = 3 * IO_MEMORY_BYTES as u64;
 
 /// Largest limit of a store, in bytes: all that its physical offsets can count.
 pub const STORE_BYTES_MAX: u64 = i64::MAX as u64;

@@ -17,12 +17,11 @@ pub use device::DeviceIdentity;
 pub use flush::{FlushCost, flush_cost};
 pub use machine::Kernel;
 pub use memory::memory_bytes;
-pub use ring::{KERNEL_MIN, RingError};
+pub use ring::{KERNEL_BETTER, KERNEL_MIN, RingError};
 pub use store::{DirectIo, direct_io};
 
-use crate::config::limits::{
-    BLOCK_BYTES, FILES_BESIDE_CONNECTIONS, IO_MEMORY_BYTES, REGISTERED_BYTES_PER_SHARD,
-};
+use crate::config::limits::FILES_BESIDE_CONNECTIONS;
+use ring::KERNEL_COOPERATIVE;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -115,11 +114,8 @@ impl std::error::Error for Missing {}
 /// Something that would be better otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// Rings interrupt other cores on every completion: kernel before 5.19.
-    NoTaskrun(Kernel),
-    /// The I/O memory cannot be registered with the rings: bytes that may be locked, and bytes
-    /// needed.
-    UnregisteredMemory(u64, u64),
+    /// The kernel is older than [`KERNEL_BETTER`].
+    OldKernel(Kernel),
     /// Fewer files may be open than connections are allowed: files, and files needed.
     FewFiles(u64, u64),
     /// The store is written through the page cache, because of this.
@@ -129,17 +125,16 @@ pub enum Advice {
 impl fmt::Display for Advice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Advice::NoTaskrun(kernel) => write!(
+            Advice::OldKernel(kernel) if *kernel < KERNEL_COOPERATIVE => write!(
                 f,
-                "Linux {kernel} is older than 5.19: busy shards interrupt each other more than \
-                 they need to"
+                "Linux {kernel} is older than {KERNEL_BETTER}: whatever comes interrupts a busy \
+                 shard (since {KERNEL_COOPERATIVE} it waits for the shard's next system call, \
+                 since {KERNEL_BETTER} until the shard asks)"
             ),
-            Advice::UnregisteredMemory(have, need) => write!(
+            Advice::OldKernel(kernel) => write!(
                 f,
-                "{} KiB of memory may be locked; with {} KiB disk writes would cost less \
-                 processor time (LimitMEMLOCK, ulimit -l)",
-                have / 1024,
-                need / 1024
+                "Linux {kernel} is older than {KERNEL_BETTER}: whatever comes is worked on at a \
+                 shard's next system call, and not when the shard asks"
             ),
             Advice::FewFiles(have, need) => write!(
                 f,
@@ -185,16 +180,8 @@ pub fn run(plan: &Plan<'_>) -> Result<Report, Vec<Missing>> {
     if !missing.is_empty() {
         return Err(missing);
     }
-    let locks_freely = machine::may_lock_memory();
     Ok(Report {
-        advice: advise(
-            plan,
-            kernel,
-            memory,
-            locks_freely,
-            files,
-            direct_io.as_ref(),
-        ),
+        advice: advise(plan, kernel, files, direct_io.as_ref()),
         kernel,
         memlock_bytes: memory,
         files,
@@ -209,23 +196,12 @@ fn files_needed(plan: &Plan<'_>) -> u64 {
 fn advise(
     plan: &Plan<'_>,
     kernel: Kernel,
-    memlock_bytes: u64,
-    locks_freely: bool,
     files: u64,
     direct_io: Option<&DirectIo>,
 ) -> Vec<Advice> {
     let mut advice = Vec::new();
-    if kernel
-        < (Kernel {
-            major: 5,
-            minor: 19,
-        })
-    {
-        advice.push(Advice::NoTaskrun(kernel));
-    }
-    let registered = u64::from(plan.shards) * REGISTERED_BYTES_PER_SHARD;
-    if memlock_bytes < registered && !locks_freely {
-        advice.push(Advice::UnregisteredMemory(memlock_bytes, registered));
+    if kernel < KERNEL_BETTER {
+        advice.push(Advice::OldKernel(kernel));
     }
     if files < files_needed(plan) {
         advice.push(Advice::FewFiles(files, files_needed(plan)));
@@ -235,8 +211,6 @@ fn advise(
     }
     advice
 }
-
-const _: () = assert!(IO_MEMORY_BYTES as u64 >= BLOCK_BYTES);
 
 #[cfg(test)]
 mod tests {
@@ -255,39 +229,37 @@ mod tests {
     #[test]
     fn a_good_machine_gets_no_advice() {
         let direct = DirectIo::Aligned(512);
-        let all = advise(
-            &PLAN,
-            kernel("6.1.0"),
-            u64::MAX,
-            false,
-            1 << 20,
-            Some(&direct),
-        );
+        let all = advise(&PLAN, kernel("6.1.0"), 1 << 20, Some(&direct));
         assert_eq!(all, []);
     }
 
     #[test]
-    fn memory_is_no_matter_to_whoever_may_lock_it() {
-        let advice = |free| advise(&PLAN, kernel("6.1.0"), 8 << 20, free, 1 << 20, None);
-        assert_eq!(advice(true), []);
-        let need = 2 * REGISTERED_BYTES_PER_SHARD;
-        assert_eq!(advice(false), [Advice::UnregisteredMemory(8 << 20, need)]);
+    fn an_older_kernel_is_told_what_it_lacks() {
+        let text = |release| {
+            let all = advise(&PLAN, kernel(release), 1 << 20, None);
+            all.iter().map(Advice::to_string).collect::<String>()
+        };
+        assert!(text("5.13").contains("interrupts"));
+        assert!(text("5.18").contains("interrupts"));
+        assert!(!text("5.19").contains("interrupts") && !text("5.19").is_empty());
+        assert!(text("6.0").contains("next system call"));
+        assert_eq!(text("6.1"), "");
     }
 
     #[test]
     fn what_is_worse_is_named_and_does_not_stop_the_start() {
         let direct = DirectIo::Unsupported("tmpfs".to_owned());
-        let all = advise(&PLAN, kernel("5.10"), u64::MAX, true, 1024, Some(&direct));
+        let all = advise(&PLAN, kernel("5.15"), 1024, Some(&direct));
         let text: Vec<String> = all.iter().map(Advice::to_string).collect();
-        assert!(text[0].starts_with("Linux 5.10 is older than 5.19"));
+        assert!(text[0].starts_with("Linux 5.15 is older than 6.1"));
         assert!(text[1].starts_with("1024 files may be open, and connectionsMax asks for 4196"));
         assert!(text[2].contains("page cache: tmpfs"));
     }
 
     #[test]
     fn what_is_missing_comes_with_a_remedy() {
-        let old = Missing::Kernel(kernel("4.18.0-553.el8"));
-        assert!(old.to_string().starts_with("Linux 4.18 is older than 5.8"));
+        let old = Missing::Kernel(kernel("5.10.0-28-amd64"));
+        assert!(old.to_string().starts_with("Linux 5.10 is older than 5.13"));
         let memory = Missing::Memlock(64 * 1024).to_string();
         assert!(memory.starts_with("64 KiB") && memory.contains("LimitMEMLOCK"));
     }

@@ -5,10 +5,25 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// Oldest kernel on which glommio runs.
-pub const KERNEL_MIN: Kernel = Kernel { major: 5, minor: 8 };
+/// Oldest kernel on which shards run: a descriptor is watched until it is closed (multishot
+/// `POLL_ADD`) since 5.13, and a wait has a time limit (`IORING_ENTER_EXT_ARG`) since 5.11.
+pub const KERNEL_MIN: Kernel = Kernel {
+    major: 5,
+    minor: 13,
+};
 
-/// Operations that glommio uses, with their numbers in `enum io_uring_op`.
+/// First kernel that works on what comes for a shard when the shard asks (`DEFER_TASKRUN`).
+pub const KERNEL_BETTER: Kernel = Kernel { major: 6, minor: 1 };
+
+/// First kernel that leaves it until the shard's next system call (`COOP_TASKRUN`); older ones
+/// interrupt the shard.
+pub(super) const KERNEL_COOPERATIVE: Kernel = Kernel {
+    major: 5,
+    minor: 19,
+};
+
+/// Operations without which glommio does not start, and those that shards use, with their
+/// numbers in `enum io_uring_op`.
 const OPERATIONS: [(u8, &str); 24] = [
     (0, "NOP"),
     (1, "READV"),
@@ -49,8 +64,6 @@ pub enum RingError {
     Refused(i32),
     /// The kernel has no io_uring.
     Absent,
-    /// The ring's memory counts as locked memory, and the limit is reached.
-    NoLockedMemory,
     /// The kernel has no memory for it.
     NoMemory,
     /// Too many files are open.
@@ -87,13 +100,10 @@ impl fmt::Display for RingError {
                 "this kernel has no io_uring: run a kernel with CONFIG_IO_URING, outside of \
                  sandboxes that replace the kernel (gVisor, WSL 1)",
             ),
-            RingError::NoLockedMemory => f.write_str(
-                "no locked memory is left for a ring, which kernels before 5.12 count as such: \
-                 `ulimit -l unlimited`, LimitMEMLOCK=infinity (systemd), or --ulimit memlock=-1 \
-                 (docker)",
-            ),
             RingError::NoMemory => f.write_str(
-                "the kernel has no memory for a ring: look at the memory limit of the container",
+                "the kernel has no memory for a ring: look at the memory limit of the container, \
+                 and since Linux 6.14 at that of locked memory, which is the user's (`ulimit -l`, \
+                 LimitMEMLOCK)",
             ),
             RingError::NoFile => f.write_str(
                 "no file descriptor is left for a ring: `ulimit -n 1048576` or LimitNOFILE \
@@ -110,21 +120,14 @@ impl fmt::Display for RingError {
 
 /// Names of the operations that are needed and that the kernel's rings do not have.
 pub(super) fn operations_missing() -> Result<Vec<&'static str>, RingError> {
-    let cause = |number| {
-        explain(
-            number,
-            machine::uring_disabled(),
-            machine::is_filtered(),
-            Kernel::running(),
-        )
-    };
+    let cause = |number| explain(number, machine::uring_disabled(), machine::is_filtered());
     let ring = setup().map_err(cause)?;
     let table = register_probe(ring.as_raw_fd()).map_err(cause)?;
     Ok(missing(&table))
 }
 
 /// What an error number of `io_uring_setup` means.
-fn explain(number: i32, disabled: Option<u8>, filtered: bool, kernel: Kernel) -> RingError {
+fn explain(number: i32, disabled: Option<u8>, filtered: bool) -> RingError {
     match number {
         libc::EPERM if disabled == Some(2) => RingError::DisabledForAll,
         // With 1, the privileged are let through: it may be a filter all the same.
@@ -132,15 +135,6 @@ fn explain(number: i32, disabled: Option<u8>, filtered: bool, kernel: Kernel) ->
         libc::EPERM | libc::EACCES | libc::ENOSYS if filtered => RingError::Filtered,
         libc::EPERM | libc::EACCES => RingError::Refused(number),
         libc::ENOSYS => RingError::Absent,
-        libc::ENOMEM
-            if kernel
-                < (Kernel {
-                    major: 5,
-                    minor: 12,
-                }) =>
-        {
-            RingError::NoLockedMemory
-        }
         libc::ENOMEM => RingError::NoMemory,
         libc::EMFILE | libc::ENFILE => RingError::NoFile,
         _ => RingError::Other(number),
@@ -230,40 +224,27 @@ fn last_error() -> i32 {
 mod tests {
     use super::*;
 
-    const NEW: Kernel = Kernel { major: 6, minor: 1 };
-    const OLD: Kernel = Kernel {
-        major: 5,
-        minor: 10,
-    };
-
     #[test]
     fn a_refusal_is_traced_to_who_refuses() {
         let eperm = libc::EPERM;
+        assert_eq!(explain(eperm, Some(2), true), RingError::DisabledForAll);
         assert_eq!(
-            explain(eperm, Some(2), true, NEW),
-            RingError::DisabledForAll
-        );
-        assert_eq!(
-            explain(eperm, Some(1), false, NEW),
+            explain(eperm, Some(1), false),
             RingError::DisabledForThisUser
         );
-        assert_eq!(explain(eperm, Some(1), true, NEW), RingError::Filtered);
-        assert_eq!(explain(eperm, Some(0), true, NEW), RingError::Filtered);
-        assert_eq!(explain(eperm, None, false, NEW), RingError::Refused(eperm));
-        assert_eq!(explain(libc::ENOSYS, None, true, NEW), RingError::Filtered);
-        assert_eq!(explain(libc::ENOSYS, None, false, NEW), RingError::Absent);
+        assert_eq!(explain(eperm, Some(1), true), RingError::Filtered);
+        assert_eq!(explain(eperm, Some(0), true), RingError::Filtered);
+        assert_eq!(explain(eperm, None, false), RingError::Refused(eperm));
+        assert_eq!(explain(libc::ENOSYS, None, true), RingError::Filtered);
+        assert_eq!(explain(libc::ENOSYS, None, false), RingError::Absent);
     }
 
     #[test]
-    fn no_memory_is_locked_memory_on_old_kernels() {
+    fn what_is_used_up_is_named() {
+        assert_eq!(explain(libc::ENOMEM, None, false), RingError::NoMemory);
+        assert_eq!(explain(libc::EMFILE, None, false), RingError::NoFile);
         assert_eq!(
-            explain(libc::ENOMEM, None, false, OLD),
-            RingError::NoLockedMemory
-        );
-        assert_eq!(explain(libc::ENOMEM, None, false, NEW), RingError::NoMemory);
-        assert_eq!(explain(libc::EMFILE, None, false, NEW), RingError::NoFile);
-        assert_eq!(
-            explain(libc::EINVAL, None, false, NEW),
+            explain(libc::EINVAL, None, false),
             RingError::Other(libc::EINVAL)
         );
     }
@@ -278,11 +259,8 @@ mod tests {
         );
         assert!(RingError::Filtered.to_string().contains("seccomp"));
         assert!(RingError::Absent.to_string().contains("CONFIG_IO_URING"));
-        assert!(
-            RingError::NoLockedMemory
-                .to_string()
-                .contains("LimitMEMLOCK")
-        );
+        assert!(RingError::NoMemory.to_string().contains("container"));
+        assert!(RingError::NoFile.to_string().contains("LimitNOFILE"));
     }
 
     #[test]

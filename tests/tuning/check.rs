@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use ringmq::config::limits::{IO_MEMORY_BYTES, REGISTERED_BYTES_PER_SHARD};
-use ringmq::probe::Kernel;
+use ringmq::probe::{KERNEL_BETTER, KERNEL_MIN, Kernel, MEMLOCK_BYTES_MIN};
 use serde_json::Value;
 
 use crate::machine::{Machine, TUNABLE, finish, script_of};
@@ -50,11 +49,7 @@ fn this_machine_is_looked_at_at_once_and_ringmq_starts_here() {
     let report: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
     assert_eq!(report["starts"], true);
     let items = by_name(&report);
-    let newest = Kernel {
-        major: 5,
-        minor: 19,
-    };
-    let mark = if Kernel::running() < newest {
+    let mark = if Kernel::running() < KERNEL_BETTER {
         "like"
     } else {
         "ok"
@@ -109,7 +104,7 @@ fn what_can_be_better_is_marked_and_nothing_is_changed() {
 #[test]
 fn what_keeps_it_from_starting_is_an_exit_code() {
     let cases = [
-        ("kernel", "/proc/sys/kernel/osrelease", "5.4.0-42-generic"),
+        ("kernel", "/proc/sys/kernel/osrelease", "5.10.0-28-amd64"),
         ("io_uring", "/proc/sys/kernel/io_uring_disabled", "2"),
         (
             "memlock",
@@ -132,32 +127,43 @@ fn what_keeps_it_from_starting_is_an_exit_code() {
 }
 
 #[test]
-fn the_locked_memory_that_is_better_is_what_shards_register() {
-    const MIB: u64 = 1024 * 1024;
+fn the_locked_memory_and_the_kernel_that_are_needed_are_those_of_a_start() {
     let machine = Machine::untuned();
-    for (shards, more, mark) in [(1, 0, "ok"), (1, -1, "like"), (3, 0, "ok"), (3, -1, "like")] {
-        let bytes = (shards * REGISTERED_BYTES_PER_SHARD).saturating_add_signed(more);
+    for (bytes, mark) in [(MEMLOCK_BYTES_MIN, "ok"), (MEMLOCK_BYTES_MIN - 1, "need")] {
         let limit = format!("Max locked memory         {bytes}  {bytes}  bytes");
         machine.write("/proc/self/limits", &limit);
-        let items = items(&machine, &["--shards", &shards.to_string()]);
-        assert_eq!(items["memlock"]["mark"], mark, "{shards} {bytes}");
-        if mark == "like" {
-            let kib = shards * REGISTERED_BYTES_PER_SHARD / 1024;
-            let a_shard = REGISTERED_BYTES_PER_SHARD / MIB;
-            let better = format!("{kib} KiB ({a_shard} MiB a shard), or CAP_IPC_LOCK");
-            assert_eq!(items["memlock"]["better"], better);
+        assert_mark(&machine, "memlock", mark);
+    }
+    let Kernel { major, minor } = KERNEL_MIN;
+    for (release, mark) in [
+        (format!("{major}.{}.0", minor - 1), "need"),
+        (format!("{major}.{minor}.0"), "like"),
+        ("5.18.19".to_owned(), "like"),
+        ("6.0.9".to_owned(), "like"),
+        (format!("{KERNEL_BETTER}.0"), "ok"),
+    ] {
+        machine.write("/proc/sys/kernel/osrelease", &release);
+        let kernel = assert_mark(&machine, "kernel", mark);
+        if mark == "need" {
+            assert_eq!(kernel["better"], format!("{KERNEL_MIN} or newer"));
+        } else if mark == "like" {
+            let better = kernel["better"].as_str().expect("what is better");
+            assert!(better.contains(&KERNEL_BETTER.to_string()), "{kernel}");
         }
     }
-    let tuning = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tuning");
-    let text = |name: &str| std::fs::read_to_string(tuning.join(name)).unwrap();
-    let a_shard = format!("{} MiB a shard", REGISTERED_BYTES_PER_SHARD / MIB);
-    let buffers = format!("{} MiB of buffers", IO_MEMORY_BYTES as u64 / MIB);
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let memory = format!("{} KiB", MEMLOCK_BYTES_MIN / 1024);
     for (name, told) in [
-        ("README.md", &a_shard),
-        ("README.md", &buffers),
-        ("ringmq.service", &a_shard),
+        ("README.md", format!("Linux {KERNEL_MIN} or newer")),
+        (
+            "tuning/README.md",
+            format!("{KERNEL_MIN} needed, {KERNEL_BETTER} better"),
+        ),
+        ("tuning/README.md", format!("{memory} needed")),
+        ("tuning/ringmq.service", memory.clone()),
     ] {
-        assert!(text(name).contains(told), "{name}: {told}");
+        let text = std::fs::read_to_string(root.join(name)).unwrap();
+        assert!(text.contains(&told), "{name}: {told}");
     }
 }
 
