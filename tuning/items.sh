@@ -62,7 +62,7 @@ limit() {
 at_least() { [ "$1" = unlimited ] || [ "$1" -ge "$2" ]; }
 
 examine_limits() {
-    # Of a shard's own ring 200 KiB, of glommio's three 48 and the buffers that they register 192,
+    # Of a shard's own ring 100 KiB, of glommio's three 48 and the buffers that they register 192,
     # and rounded up; a nameserver in the same process is one shard more.
     local bytes files status a_shard=448 lock_freely=0
     local wanted=$((a_shard * (shards + 1)))

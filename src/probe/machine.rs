@@ -85,6 +85,12 @@ fn limit(resource: libc::__rlimit_resource_t) -> io::Result<libc::rlimit> {
     }
 }
 
+/// Whether the limit of locked memory does not bind this process (`CAP_IPC_LOCK`).
+pub(super) fn may_lock_memory() -> bool {
+    const CAP_IPC_LOCK: u32 = 14;
+    capabilities(&status()) >> CAP_IPC_LOCK & 1 == 1
+}
+
 /// Whether a seccomp filter is between this process and the kernel.
 pub(super) fn is_filtered() -> bool {
     field(&status(), "Seccomp:") == Some("2")
@@ -99,6 +105,12 @@ pub(super) fn uring_disabled() -> Option<u8> {
 
 fn status() -> String {
     fs::read_to_string("/proc/self/status").unwrap_or_default()
+}
+
+fn capabilities(status: &str) -> u64 {
+    field(status, "CapEff:")
+        .and_then(|hex| u64::from_str_radix(hex, 16).ok())
+        .unwrap_or(0)
 }
 
 fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {

@@ -29,6 +29,16 @@ use std::path::{Path, PathBuf};
 /// (`Reactor::new` of glommio, whatever the capabilities of the process).
 pub const MEMLOCK_BYTES_MIN: u64 = 512 * 1024;
 
+/// Locked memory that the rings of one executor take, in bytes, rounded up: 100 KiB of its own
+/// ring, 48 KiB of glommio's three, and 192 KiB of buffers that these register.
+const MEMLOCK_BYTES_PER_EXECUTOR: u64 = 448 * 1024;
+
+/// Since then a ring's memory counts against the limit of locked memory.
+const KERNEL_COUNTS_RINGS: Kernel = Kernel {
+    major: 6,
+    minor: 14,
+};
+
 /// What is going to be started.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan<'a> {
@@ -64,8 +74,13 @@ pub enum Missing {
     Ring(RingError),
     /// The kernel's rings lack these operations.
     Operations(Vec<&'static str>),
-    /// The limit of locked memory, in bytes, is below [`MEMLOCK_BYTES_MIN`].
-    Memlock(u64),
+    /// The limit of locked memory is too low for the executors.
+    Memlock {
+        /// What may be locked, in bytes.
+        have: u64,
+        /// What is needed, in bytes.
+        need: u64,
+    },
     /// The store's folder cannot be used.
     Store {
         /// The folder.
@@ -92,12 +107,12 @@ impl fmt::Display for Missing {
                  that hides them",
                 names.join(", ")
             ),
-            Missing::Memlock(bytes) => write!(
+            Missing::Memlock { have, need } => write!(
                 f,
                 "{} KiB of memory may be locked and {} KiB are needed: `ulimit -l unlimited`, \
                  LimitMEMLOCK=infinity (systemd), or --ulimit memlock=-1 (docker)",
-                bytes / 1024,
-                MEMLOCK_BYTES_MIN / 1024
+                have / 1024,
+                need / 1024
             ),
             Missing::Store { path, doing, error } => write!(
                 f,
@@ -167,8 +182,9 @@ pub fn run(plan: &Plan<'_>) -> Result<Report, Vec<Missing>> {
             Err(error) => missing.push(Missing::Ring(error)),
         }
     }
-    if memory < MEMLOCK_BYTES_MIN {
-        missing.push(Missing::Memlock(memory));
+    let need = memlock_needed(plan, kernel, machine::may_lock_memory());
+    if memory < need {
+        missing.push(Missing::Memlock { have: memory, need });
     }
     let direct_io = match plan.store.map(store::prepare).transpose() {
         Ok(direct_io) => direct_io,
@@ -187,6 +203,15 @@ pub fn run(plan: &Plan<'_>) -> Result<Report, Vec<Missing>> {
         files,
         direct_io,
     })
+}
+
+/// Bytes that must be allowed to be locked, for the shards and a nameserver beside them.
+fn memlock_needed(plan: &Plan<'_>, kernel: Kernel, is_free: bool) -> u64 {
+    if is_free || kernel < KERNEL_COUNTS_RINGS {
+        return MEMLOCK_BYTES_MIN;
+    }
+    let executors = u64::from(plan.shards) + 1;
+    MEMLOCK_BYTES_MIN.max(executors * MEMLOCK_BYTES_PER_EXECUTOR)
 }
 
 fn files_needed(plan: &Plan<'_>) -> u64 {
@@ -257,10 +282,23 @@ mod tests {
     }
 
     #[test]
+    fn rings_need_locked_memory_where_the_kernel_counts_it() {
+        let need = |release, is_free| memlock_needed(&PLAN, kernel(release), is_free);
+        assert_eq!(need("6.12", false), MEMLOCK_BYTES_MIN);
+        assert_eq!(need("6.18", true), MEMLOCK_BYTES_MIN);
+        let executors = u64::from(PLAN.shards) + 1;
+        assert_eq!(need("6.14", false), executors * 448 * 1024);
+        let small = Plan { shards: 0, ..PLAN };
+        let one = memlock_needed(&small, kernel("6.14"), false);
+        assert_eq!(one, MEMLOCK_BYTES_MIN);
+    }
+
+    #[test]
     fn what_is_missing_comes_with_a_remedy() {
         let old = Missing::Kernel(kernel("5.10.0-28-amd64"));
         assert!(old.to_string().starts_with("Linux 5.10 is older than 5.13"));
-        let memory = Missing::Memlock(64 * 1024).to_string();
+        let (have, need) = (64 * 1024, MEMLOCK_BYTES_MIN);
+        let memory = Missing::Memlock { have, need }.to_string();
         assert!(memory.starts_with("64 KiB") && memory.contains("LimitMEMLOCK"));
     }
 

@@ -1,12 +1,14 @@
 //! Executors: one a thread.
 
 use std::cell::Cell;
+use std::fmt::Display;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use glommio::{ExecutorJoinHandle, LocalExecutorBuilder, Placement, PoolPlacement};
+use glommio::{LocalExecutor, LocalExecutorBuilder, Placement, PoolPlacement};
 
 use super::ring::{Parts, Reactor};
 use crate::config::limits::IO_MEMORY_BYTES;
@@ -24,9 +26,6 @@ thread_local! {
     /// How often tasks of this thread were run.
     static RUNS: Cell<u64> = const { Cell::new(0) };
 }
-
-/// A thread that runs an executor.
-pub type ExecutorHandle<T> = ExecutorJoinHandle<T>;
 
 /// The processors that this process may run on.
 ///
@@ -47,8 +46,22 @@ pub fn allowed_cpus() -> io::Result<Vec<usize>> {
         .collect())
 }
 
-/// Starts an executor pinned to `cpu` and runs `main` on it. Call it from a thread that is
-/// not pinned: that of the executor's helper is like it.
+/// A thread that runs an executor.
+pub struct ExecutorHandle<T>(JoinHandle<Option<T>>);
+
+impl<T> ExecutorHandle<T> {
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// It panicked.
+    pub fn join(self) -> Result<T, String> {
+        let ended = self.0.join().ok().flatten();
+        ended.ok_or_else(|| "the thread of an executor panicked".to_owned())
+    }
+}
+
+/// Starts an executor pinned to `cpu` and runs `main` on it. Returns when it runs. Call it
+/// from a thread that is not pinned: that of the executor's helper is like it.
 ///
 /// # Errors
 /// Text with what the kernel refused.
@@ -61,10 +74,23 @@ where
     F: Future<Output = T> + 'static,
     T: Send + 'static,
 {
+    let refused =
+        |error: &dyn Display| format!("cannot start a thread on processor {cpu}: {error}");
     let parts = Parts::make(name).map_err(|error| refused(&error))?;
-    builder(Placement::Fixed(cpu), name)
-        .spawn(move || run(parts, main()))
-        .map_err(|error| format!("cannot start an executor on processor {cpu}: {error}"))
+    let (made_in, made) = flume::bounded(1);
+    let thread = std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || {
+            let executor = make_executor(Placement::Fixed(cpu));
+            let _ = made_in.send(executor.as_ref().map(|_| ()).map_err(Clone::clone));
+            Some(executor.ok()?.run(run(parts, async { main().await })))
+        })
+        .map_err(|error| refused(&error))?;
+    match made.recv() {
+        Ok(Ok(())) => Ok(ExecutorHandle(thread)),
+        Ok(Err(error)) => Err(refused(&error)),
+        Err(error) => Err(refused(&error)),
+    }
 }
 
 /// Runs an executor on the calling thread until `main` is done.
@@ -72,27 +98,23 @@ where
 /// # Errors
 /// Text with what the kernel refused.
 pub fn block_on<T>(main: impl Future<Output = T>) -> Result<T, String> {
-    let parts = Parts::make("executor").map_err(|error| refused(&error))?;
-    let executor = builder(Placement::Unbound, "executor").make();
-    let executor = executor.map_err(|error| format!("cannot make an executor: {error}"))?;
+    let parts = Parts::make("executor").map_err(|error| format!("no ring: {error}"))?;
+    let executor = make_executor(Placement::Unbound)?;
     let result = executor.run(run(parts, main));
     drop(executor);
     Reactor::end();
     Ok(result)
 }
 
-fn refused(error: &io::Error) -> String {
-    format!("no ring for a shard: {error}")
-}
-
-fn builder(placement: Placement, name: &str) -> LocalExecutorBuilder {
+fn make_executor(placement: Placement) -> Result<LocalExecutor, String> {
     LocalExecutorBuilder::new(placement)
-        .name(name)
         .ring_depth(GLOMMIO_ENTRIES)
         .io_memory(IO_MEMORY_BYTES)
         .preempt_timer(GLOMMIO_LOOK)
         // The default pins every shard's pool to the first core.
         .blocking_thread_pool_placement(PoolPlacement::Unbound(1))
+        .make()
+        .map_err(|error| error.to_string())
 }
 
 async fn run<T>(parts: Parts, main: impl Future<Output = T>) -> T {

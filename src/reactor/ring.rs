@@ -16,10 +16,10 @@ use super::slots::{Slots, Watch};
 use super::timers::Timers;
 
 /// Requests that the kernel is told of at a time; more wait in [`Reactor::backlog`].
-const ENTRIES: u32 = 1024;
+const ENTRIES: u32 = 512;
 
 /// Completions that the ring holds. The kernel keeps more to itself, at a cost.
-const COMPLETIONS: u32 = 8192;
+const COMPLETIONS: u32 = 4096;
 
 /// Time after which the kernel is asked again for what it had no memory for.
 const AGAIN: Duration = Duration::from_millis(1);

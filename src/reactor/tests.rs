@@ -322,7 +322,7 @@ fn many_sockets_are_accepted_and_served_at_once() {
 
 #[test]
 fn files_are_read_and_written_by_more_operations_than_the_ring_has_room_for() {
-    const COUNT: usize = 3000;
+    const COUNT: usize = 6000;
     let file = Rc::new(tempfile::tempfile().unwrap());
     let write = |file: &Rc<File>, n: usize| {
         let bytes: Box<[u8]> = (n as u64).to_be_bytes().into();
