@@ -118,6 +118,11 @@ pub enum ErrorKind {
         /// What is wrong with it.
         what: String,
     },
+    /// A batch that is stored as one message cannot be taken apart.
+    InnerBatch {
+        /// What is wrong with it.
+        what: String,
+    },
     /// So much is on its way that nothing more is taken.
     TooMuchInFlight {
         /// What is bounded.
@@ -262,6 +267,7 @@ impl Error {
             ErrorKind::Answered { code, .. } => is_retryable_code(*code),
             ErrorKind::Settings { .. }
             | ErrorKind::Message { .. }
+            | ErrorKind::InnerBatch { .. }
             | ErrorKind::NoNameServer
             | ErrorKind::TopicNotFound
             | ErrorKind::NotRunning
@@ -305,6 +311,11 @@ impl fmt::Display for ErrorKind {
                 })
             }
             ErrorKind::BadAnswer { what } => write!(f, "the answer makes no sense: {what}"),
+            ErrorKind::InnerBatch { what } => write!(
+                f,
+                "an inner batch cannot be taken apart, and comes as the one message as which it \
+                 is stored: {what}"
+            ),
             ErrorKind::TooMuchInFlight { what, limit } => {
                 write!(f, "too much in flight: {what} is bounded by {limit}")
             }

@@ -7,9 +7,18 @@ use bytes::Bytes;
 
 use super::{MessageQueue, PropertiesText, Stamp};
 use crate::client::core::producer::compress::{DECOMPRESSED_BYTES_MAX, decompress};
+use crate::wire::batch::{self, BatchError};
 use crate::wire::ids;
 use crate::wire::message::{Record, RecordError, sys_flag};
 use crate::wire::properties::{self, name};
+
+/// The body is an encoded batch, to be taken apart (`MessageSysFlag.NEED_UNWRAP_FLAG`).
+const NEED_UNWRAP: i32 = 0x40;
+/// A batch that was stored as one message (`MessageSysFlag.INNER_BATCH_FLAG`).
+const INNER_BATCH: i32 = 0x80;
+/// How many messages an inner batch has, and the offset of the first.
+const INNER_NUM: &str = "INNER_NUM";
+const INNER_BASE: &str = "INNER_BASE";
 
 /// A message as it was stored. Cloning it copies no body.
 #[derive(Clone, PartialEq, Eq)]
@@ -34,8 +43,10 @@ pub struct ReceivedMessage {
     /// The sender's flag.
     pub flag: i32,
     /// Bits of `wire::message::sys_flag`; that of compression is cleared where the body
-    /// was decompressed.
+    /// was decompressed, that of an inner batch to be taken apart (0x40) where it was.
     pub sys_flag: i32,
+    /// Which one it is of those that share [`ReceivedMessage::queue_offset`].
+    pub(crate) part: u32,
     topic: Arc<str>,
     body: Bytes,
     properties: Bytes,
@@ -50,6 +61,8 @@ pub enum RecordFault {
     Body(&'static str),
     /// The topic is not UTF-8.
     Topic,
+    /// It is no batch.
+    Batch(BatchError),
 }
 
 impl fmt::Display for RecordFault {
@@ -57,6 +70,7 @@ impl fmt::Display for RecordFault {
         match self {
             RecordFault::Record(error) => write!(f, "{error}"),
             RecordFault::Body(what) => write!(f, "body: {what}"),
+            RecordFault::Batch(error) => write!(f, "{error}"),
             RecordFault::Topic => f.write_str("topic is not UTF-8"),
         }
     }
@@ -106,6 +120,7 @@ impl ReceivedMessage {
             prepared_offset: record.prepared_offset(),
             flag: record.flag(),
             sys_flag: record.sys_flag(),
+            part: 0,
             topic,
             body: bytes.slice_ref(record.body()),
             properties: bytes.slice_ref(record.properties()),
@@ -152,6 +167,48 @@ impl ReceivedMessage {
             self.set_body(body);
         }
         Ok(())
+    }
+
+    /// Whether the body is a batch that the broker stored as one message.
+    pub const fn is_inner_batch(&self) -> bool {
+        let both = INNER_BATCH | NEED_UNWRAP;
+        self.sys_flag & both == both
+    }
+
+    /// Whether it was one of an inner batch.
+    pub const fn is_unwrapped(&self) -> bool {
+        self.sys_flag & (INNER_BATCH | NEED_UNWRAP) == INNER_BATCH
+    }
+
+    /// As many offsets as the broker says that an inner batch takes; `None` where it does
+    /// not, or says it of another place.
+    pub(crate) fn inner_count(&self) -> Option<i64> {
+        let base: i64 = self.property(INNER_BASE)?.parse().ok()?;
+        let count: i16 = self.property(INNER_NUM)?.parse().ok()?;
+        (base == self.queue_offset && count > 0).then_some(count.into())
+    }
+
+    /// The messages of an inner batch, each with the flag, body and properties of its own and
+    /// everything else of the batch, its place, too (`MessageDecoder.decodeMessage`). Bodies
+    /// share the memory of the batch.
+    ///
+    /// # Errors
+    /// [`RecordFault::Body`] and [`RecordFault::Batch`].
+    pub(crate) fn unwrap_batch(&self) -> Result<Vec<ReceivedMessage>, RecordFault> {
+        let mut batch = self.clone();
+        batch.unpack()?;
+        batch.sys_flag &= !NEED_UNWRAP;
+        let bytes = &batch.body;
+        let items = batch::items(bytes).map(|item| {
+            let item = item.map_err(RecordFault::Batch)?;
+            Ok(ReceivedMessage {
+                flag: item.flag,
+                body: bytes.slice_ref(item.body),
+                properties: bytes.slice_ref(item.properties),
+                ..batch.clone()
+            })
+        });
+        items.collect()
     }
 
     /// The value of a property, where it has one that is UTF-8.

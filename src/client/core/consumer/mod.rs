@@ -10,6 +10,7 @@
 //! | [`start`] | where a queue begins |
 //! | [`leave`] | how a queue is given back; stopping |
 //! | [`pull`] | when a queue is pulled, and what an answer means |
+//! | [`found`] | the messages of an answer, inner batches taken apart |
 //! | [`process_queue`] | what is pulled and not yet consumed |
 //! | [`push`] | what listeners get, and what becomes of it |
 //! | [`orderly`] | the same, in order |
@@ -38,6 +39,7 @@ use crate::wire::names::RETRY_PREFIX;
 pub mod allocate;
 pub mod broadcast;
 pub mod effect;
+mod found;
 mod leave;
 mod md5;
 mod offsets;
@@ -62,7 +64,7 @@ pub use rules::{Kind, Rules};
 
 use broadcast::OffsetTable;
 use leave::Leaving;
-use process_queue::ProcessQueue;
+use process_queue::{At, ProcessQueue};
 use pull::Pulling;
 use start::Starting;
 use timers::Timer;
@@ -169,7 +171,7 @@ struct Hand {
     queue: MessageQueue,
     born: u64,
     epoch: u64,
-    offsets: Vec<i64>,
+    places: Vec<At>,
     /// A broker waits for what comes of it.
     direct: Option<(ReplyTo, u64)>,
 }

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
+use super::found::place;
 use super::{
     Ask, Consumer, Effect, Kind, Life, MessageQueue, Phase, ReceivedMessage, Request, Response,
     Timer, about, answered, at_queue, is_retry, master, number, successful,
@@ -212,7 +213,7 @@ impl Consumer {
                 }
                 let taken = own.line.take(batch_max, now);
                 for taken in &taken {
-                    own.line.consumed(taken.offset);
+                    own.line.consumed(taken.at);
                 }
                 taken
             });
@@ -258,7 +259,7 @@ impl Consumer {
         self.with_line(&queue, |own| {
             for message in messages {
                 let bytes = message.body().len();
-                own.line.give_back(message.queue_offset, bytes, message);
+                own.line.give_back(place(&message), bytes, message);
             }
             if auto_commit {
                 own.commit.value = own.commit.value.min(own.line.committable());

@@ -6,17 +6,15 @@
 //! until something is consumed. A broker that answers at once that it has nothing is
 //! asked less and less often, up to once a second.
 
-use std::sync::Arc;
-
+use super::found::{self, Found, place};
 use super::process_queue::{Full, Thresholds};
 use super::{
-    AskQueue, Consumer, Effect, Kind, Life, MessageQueue, Phase, ReceivedMessage, Request,
-    Response, Target, Timer, answered, at_queue, is_retry, number,
+    AskQueue, Consumer, Effect, Kind, Life, MessageQueue, Phase, Request, Response, Target, Timer,
+    answered, at_queue, is_retry, number,
 };
 use crate::client::error::{Error, ErrorKind};
 use crate::wire::body::heartbeat::{SUB_ALL, SubscriptionData, TYPE_TAG};
 use crate::wire::codes::{request, response};
-use crate::wire::properties::name;
 use crate::wire::pull_header::pull_flag;
 
 /// Pause after an error, ms (`pullTimeDelayMillsWhenException`).
@@ -38,8 +36,6 @@ const SLOW_MS: (u64, u64) = (10, 1000);
 const FLOW_CONTROL: i32 = 215;
 /// The pull is one of a pull consumer (`PullSysFlag.FLAG_LITE_PULL_MESSAGE`).
 const LITE_PULL: i32 = 0x10;
-/// Topics that share the messages of another.
-const LMQ_PREFIX: &str = "%LMQ%";
 
 /// What is on its way for a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -312,54 +308,24 @@ impl Consumer {
             Some(data) if data.is_tag_type() && !data.class_filter_mode => data.tags_set,
             _ => Default::default(),
         };
-        let mut body = response.body;
-        let (mut last, mut fault, mut some) = (offset - 1, None, false);
-        let mut messages = Vec::new();
-        while !body.is_empty() {
-            let (mut message, len) =
-                match ReceivedMessage::parse(&body, &queue.broker_name, &queue.topic) {
-                    Ok(parsed) => parsed,
-                    Err(error) => {
-                        fault = Some(error.to_string());
-                        break;
-                    }
-                };
-            body = body.slice(len.min(body.len())..);
-            if let Some(what) = misplaced(&message, queue, shifted) {
-                fault = Some(what);
-                break;
-            }
-            message.queue_offset = message.queue_offset.saturating_add(shifted);
-            if message.queue_offset <= last || message.queue_offset == i64::MAX {
-                fault = Some(format!(
-                    "offset {} after {last}, asked from {offset}",
-                    message.queue_offset
-                ));
-                break;
-            }
-            last = message.queue_offset;
-            some = true;
-            // The broker compares hashes, which may be the same for other tags.
-            let passes = tags.is_empty() || message.tag().is_some_and(|tag| tags.contains(tag));
-            if passes {
-                put_topic_back(&mut message);
-                message.queue = queue.clone();
-                messages.push(message);
-            }
+        let read = found::read(response.body, queue, offset, next, shifted);
+        let Found {
+            mut messages,
+            next,
+            fault,
+            batch_faults,
+        } = read;
+        // The broker compares hashes, which may be the same for other tags, and those of a
+        // batch as a whole.
+        if !tags.is_empty() {
+            messages.retain(|message| message.tag().is_some_and(|tag| tags.contains(tag)));
         }
-        if !some && fault.is_none() {
-            fault = Some("no message in the answer".to_owned());
-        }
-        let next = match (&fault, next) {
-            (None, Some(next)) => next.max(last.saturating_add(1)),
-            _ => last.saturating_add(1),
-        };
         let came = !messages.is_empty();
         self.with_line(queue, |own| {
             own.pulling.quick = 0;
             for message in messages {
                 let bytes = message.body().len();
-                own.line.put(message.queue_offset, bytes, message);
+                own.line.put(place(&message), bytes, message);
             }
             own.line.advance(next);
         });
@@ -367,6 +333,9 @@ impl Consumer {
         if came {
             self.line_up(now, queue);
             self.hand_out(now);
+        }
+        for what in batch_faults {
+            self.fault(at_queue(ErrorKind::InnerBatch { what }.into(), queue));
         }
         match fault {
             Some(what) => {
@@ -469,24 +438,5 @@ fn pause(quick: u32) -> u64 {
     match quick.checked_sub(QUICK_MAX) {
         None | Some(0) => 0,
         Some(more) => (SLOW_MS.0 << (more - 1).min(10)).min(SLOW_MS.1),
-    }
-}
-
-/// Why a message is not of the queue that was asked for: the answer is one to another
-/// question, and its offsets mean nothing here.
-fn misplaced(message: &ReceivedMessage, queue: &MessageQueue, shifted: i64) -> Option<String> {
-    let shares = queue.topic.starts_with(LMQ_PREFIX) || shifted != 0;
-    let same = message.topic() == &*queue.topic && message.queue.queue_id == queue.queue_id;
-    let (topic, id) = (message.topic(), message.queue.queue_id);
-    (!same && !shares).then(|| format!("a message of queue {id} of topic {topic}"))
-}
-
-/// A message of the retry topic is seen under the topic it was sent to.
-pub(super) fn put_topic_back(message: &mut ReceivedMessage) {
-    if is_retry(message.topic()) {
-        if let Some(topic) = message.property(name::RETRY_TOPIC) {
-            let topic: Arc<str> = topic.into();
-            message.set_topic(topic);
-        }
     }
 }

@@ -5,7 +5,8 @@
 //! back or the consumer stops.
 
 use super::{
-    Batch, Consumer, Effect, Hand, Kind, Life, MessageQueue, Phase, ReceivedMessage, ReplyTo, Timer,
+    At, Batch, Consumer, Effect, Hand, Kind, Life, MessageQueue, Phase, ReceivedMessage, ReplyTo,
+    Timer,
 };
 use crate::client::core::io::{DeliveryId, Outcome};
 
@@ -80,7 +81,7 @@ impl Consumer {
             queue: queue.clone(),
             born: own.born,
             epoch: own.epoch,
-            offsets: taken.iter().map(|taken| taken.offset).collect(),
+            places: taken.iter().map(|taken| taken.at).collect(),
             direct: None,
         };
         let messages = taken.into_iter().map(|taken| {
@@ -126,8 +127,8 @@ impl Consumer {
         own.in_hand = own.in_hand.saturating_sub(1);
         if own.epoch == hand.epoch {
             match self.rules.kind {
-                Kind::Orderly => self.settle_orderly(now, queue, &hand.offsets, outcome),
-                _ => self.settle(queue, &hand.offsets, outcome),
+                Kind::Orderly => self.settle_orderly(now, queue, &hand.places, outcome),
+                _ => self.settle(queue, &hand.places, outcome),
             }
         }
         self.after_settling(now, queue);
@@ -152,39 +153,39 @@ impl Consumer {
         self.hand_out(now);
     }
 
-    fn settle(&mut self, queue: &MessageQueue, offsets: &[i64], outcome: Outcome) {
+    fn settle(&mut self, queue: &MessageQueue, places: &[At], outcome: Outcome) {
         let (good, delay_level) = match outcome {
             Outcome::Success { ack_index: None }
             | Outcome::Commit
-            | Outcome::SuccessUncommitted => (offsets.len(), 0),
+            | Outcome::SuccessUncommitted => (places.len(), 0),
             Outcome::Success {
                 ack_index: Some(index),
-            } => (offsets.len().min(index.saturating_add(1)), 0),
+            } => (places.len().min(index.saturating_add(1)), 0),
             Outcome::ReconsumeLater { delay_level } => (0, delay_level),
             Outcome::SuspendCurrentQueue { .. } | Outcome::Rollback | Outcome::Failed { .. } => {
                 (0, 0)
             }
         };
-        let (good, bad) = offsets.split_at(good);
+        let (good, bad) = places.split_at(good);
         self.counts.consumed += good.len() as u64;
         self.counts.failed += bad.len() as u64;
         self.with_line(queue, |own| {
-            for &offset in good {
-                own.line.consumed(offset);
+            for &at in good {
+                own.line.consumed(at);
             }
         });
         if self.rules.broadcast {
             // There is no one to give it to: it is dropped, as in Java.
             self.counts.dropped += bad.len() as u64;
             self.with_line(queue, |own| {
-                for &offset in bad {
-                    own.line.consumed(offset);
+                for &at in bad {
+                    own.line.consumed(at);
                 }
             });
             return;
         }
-        for &offset in bad {
-            self.send_back(queue, offset, delay_level);
+        for &at in bad {
+            self.send_back(queue, at, delay_level);
         }
     }
 
@@ -204,9 +205,9 @@ impl Consumer {
                 Some(own) => own.line.overdue(now, limit, OVERDUE_MAX),
                 None => continue,
             };
-            for offset in overdue {
+            for at in overdue {
                 self.counts.overdue += 1;
-                self.send_back(&queue, offset, OVERDUE_LEVEL);
+                self.send_back(&queue, at, OVERDUE_LEVEL);
             }
         }
     }
@@ -234,7 +235,7 @@ pub(super) fn direct(queue: MessageQueue, to: ReplyTo, now: u64) -> Hand {
         queue,
         born: 0,
         epoch: 0,
-        offsets: Vec::new(),
+        places: Vec::new(),
         direct: Some((to, now)),
     }
 }

@@ -185,7 +185,7 @@ impl Consumer {
         let body: &Bytes = &request.body;
         let (mut message, _) = ReceivedMessage::parse(body, &broker, &"".into())
             .map_err(|fault| refused(format!("the message: {fault}")))?;
-        super::pull::put_topic_back(&mut message);
+        super::found::put_topic_back(&mut message);
         let hand = push::direct(message.queue.clone(), to, now);
         self.deliver(hand, vec![message]);
         Ok(())

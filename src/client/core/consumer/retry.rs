@@ -6,7 +6,7 @@
 //! Until then it counts as not consumed.
 
 use super::{
-    Ask, Consumer, Effect, Kind, MessageQueue, ReceivedMessage, Request, Response, is_retry,
+    Ask, At, Consumer, Effect, Kind, MessageQueue, ReceivedMessage, Request, Response, is_retry,
     master, successful,
 };
 use crate::client::core::io::{Answer, Destination, Outgoing, SendMode, Ticket};
@@ -33,6 +33,8 @@ pub(super) struct Return {
     times: i32,
     /// It has been sent as an ordinary message.
     sent: bool,
+    /// Delay level that was asked for; 0: by the number of tries, below: to the dead letters.
+    level: i32,
     whose: Whose,
 }
 
@@ -42,22 +44,22 @@ enum Whose {
         queue: MessageQueue,
         born: u64,
         epoch: u64,
-        offset: i64,
+        at: At,
     },
     Caller(Ticket),
 }
 
 impl Consumer {
     /// Gives a message that is in hand to the retry topic.
-    pub(super) fn send_back(&mut self, queue: &MessageQueue, offset: i64, level: i32) {
-        if let Some(back) = self.take_off(queue, offset) {
+    pub(super) fn send_back(&mut self, queue: &MessageQueue, at: At, level: i32) {
+        if let Some(back) = self.take_off(queue, at) {
             self.ask_back(back, level);
         }
     }
 
     /// Gives a message up that was tried often enough (orderly).
-    pub(super) fn give_up(&mut self, queue: &MessageQueue, offset: i64) {
-        if let Some(back) = self.take_off(queue, offset) {
+    pub(super) fn give_up(&mut self, queue: &MessageQueue, at: At) {
+        if let Some(back) = self.take_off(queue, at) {
             self.send_as_message(back);
         }
     }
@@ -68,29 +70,37 @@ impl Consumer {
             times: message.reconsume_times,
             message,
             sent: false,
+            level: 0,
             whose: Whose::Caller(ticket),
         };
         self.ask_back(back, level);
     }
 
-    fn take_off(&mut self, queue: &MessageQueue, offset: i64) -> Option<Return> {
+    fn take_off(&mut self, queue: &MessageQueue, at: At) -> Option<Return> {
         let own = self.owned.get_mut(queue)?;
-        let taken = own.line.returning(offset)?;
+        let taken = own.line.returning(at)?;
         own.returning += 1;
         Some(Return {
             times: taken.message.reconsume_times.saturating_add(taken.retries),
             message: taken.message,
             sent: false,
+            level: 0,
             whose: Whose::Line {
                 queue: queue.clone(),
                 born: own.born,
                 epoch: own.epoch,
-                offset,
+                at,
             },
         })
     }
 
-    fn ask_back(&mut self, back: Return, level: i32) {
+    fn ask_back(&mut self, mut back: Return, level: i32) {
+        if back.message.is_unwrapped() {
+            // The broker knows the whole batch only, and would give all of it back.
+            back.level = level;
+            self.send_as_message(back);
+            return;
+        }
         let message = &back.message;
         let request = Request::new(request::CONSUMER_SEND_MSG_BACK)
             .with("offset", message.physical_offset)
@@ -132,7 +142,16 @@ impl Consumer {
         properties::copy_except(&mut properties, old, &changed);
         let id = message.message_id();
         let origin = message.property(name::ORIGIN_MESSAGE_ID).unwrap_or(&id);
-        let level = FIRST_LEVEL.saturating_add(back.times).to_string();
+        let level = match back.level {
+            level @ 1.. => level,
+            _ => FIRST_LEVEL.saturating_add(back.times),
+        };
+        let level = level.to_string();
+        let tries = self.rules.tries();
+        let times = match back.level {
+            ..=-1 => back.times.max(tries),
+            _ => back.times,
+        };
         for (name, value) in [
             (name::RETRY_TOPIC, message.topic()),
             (name::ORIGIN_MESSAGE_ID, origin),
@@ -151,7 +170,7 @@ impl Consumer {
             to: Destination::Any,
             mode: SendMode::Sync,
             timeout_ms: SEND_MS,
-            reconsume: Some((back.times.saturating_add(1), self.rules.tries())),
+            reconsume: Some((times.saturating_add(1), tries)),
         }
     }
 
@@ -166,7 +185,7 @@ impl Consumer {
             self.send_as_message(back);
             return;
         }
-        let (queue, born, epoch, offset) = match back.whose {
+        let (queue, born, epoch, at) = match back.whose {
             Whose::Caller(ticket) => {
                 self.done(ticket, result.map(|_| Answer::Nothing));
                 return;
@@ -175,8 +194,8 @@ impl Consumer {
                 queue,
                 born,
                 epoch,
-                offset,
-            } => (queue, born, epoch, offset),
+                at,
+            } => (queue, born, epoch, at),
         };
         let current = |own: &&mut super::Owned| own.born == born && own.epoch == epoch;
         let Some(own) = self.owned.get_mut(&queue).filter(current) else {
@@ -185,14 +204,14 @@ impl Consumer {
         own.returning = own.returning.saturating_sub(1);
         match result {
             Ok(_) => {
-                self.with_line(&queue, |own| own.line.consumed(offset));
+                self.with_line(&queue, |own| own.line.consumed(at));
             }
             Err(error) => {
                 if self.rules.kind == Kind::Orderly {
-                    self.with_line(&queue, |own| own.line.put_back(&[offset], true));
+                    self.with_line(&queue, |own| own.line.put_back(&[at], true));
                     self.suspend_queue(now, &queue, None);
                 } else {
-                    self.with_line(&queue, |own| own.line.again(offset, now + AGAIN_MS));
+                    self.with_line(&queue, |own| own.line.again(at, now + AGAIN_MS));
                 }
                 if !is_retry(&queue.topic) {
                     self.fault(error);

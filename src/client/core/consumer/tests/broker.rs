@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Ledger;
 use crate::client::core::io::Outgoing;
+use crate::wire::batch;
 use crate::wire::body::json;
 use crate::wire::body::lock::LockBatchBody;
 use crate::wire::codes::{request, response};
@@ -21,6 +22,7 @@ const RETRY_MS: u64 = 2000;
 #[derive(Default)]
 pub struct Queue {
     pub min: i64,
+    /// Empty at the further offsets of a batch.
     pub records: Vec<Vec<u8>>,
 }
 
@@ -78,6 +80,48 @@ impl Broker {
     }
 
     pub fn put(&mut self, topic: &str, id: i32, times: i32, body: &[u8], properties: &[u8]) {
+        self.put_with(topic, id, (times, 0), body, properties);
+    }
+
+    /// Stores an encoded batch as one message; with `counted`, it takes as many offsets as it
+    /// has messages.
+    pub fn put_batch(&mut self, topic: &str, id: i32, bodies: &[String], counted: bool) {
+        let mut batch = Vec::new();
+        for body in bodies {
+            let body = body.as_bytes();
+            let item = batch::Item {
+                flag: 0,
+                body,
+                properties: b"",
+            };
+            batch::push(&mut batch, &item);
+        }
+        let mut properties = Vec::new();
+        if counted {
+            let base = self.queues[&(topic.to_owned(), id)].max();
+            for (name, value) in [("INNER_NUM", bodies.len() as i64), ("INNER_BASE", base)] {
+                properties::push(&mut properties, name, value.to_string().as_bytes());
+            }
+        }
+        self.put_with(topic, id, (0, 0x40 | 0x80), &batch, &properties);
+        if counted {
+            let queue = self
+                .queues
+                .get_mut(&(topic.to_owned(), id))
+                .expect("a queue");
+            let holes = queue.records.len() + bodies.len() - 1;
+            queue.records.resize(holes, Vec::new());
+        }
+    }
+
+    fn put_with(
+        &mut self,
+        topic: &str,
+        id: i32,
+        (times, sys_flag): (i32, i32),
+        body: &[u8],
+        properties: &[u8],
+    ) {
         let physical_offset = self.next_physical;
         let queue = self
             .queues
@@ -87,7 +131,7 @@ impl Broker {
         let parts = Parts {
             queue_id: id,
             flag: 0,
-            sys_flag: 0,
+            sys_flag,
             born_timestamp: 0,
             born_host: host,
             store_host: host,
@@ -212,7 +256,7 @@ impl Broker {
         // What was committed before was looked at then.
         let before = self.offsets.get(&key).copied().unwrap_or(0);
         for (at, record) in (queue.min..).zip(&queue.records) {
-            if (before..offset).contains(&at) {
+            if (before..offset).contains(&at) && !record.is_empty() {
                 let record = Record::parse(record).unwrap();
                 ledger.must_be_consumed(&self.name, &record, offset);
             }
@@ -321,8 +365,18 @@ impl Broker {
         if offset == queue.max() {
             return answer(response::PULL_NOT_FOUND, offset, Vec::new());
         }
-        let (mut body, mut next, mut count) = (Vec::new(), offset, 0);
-        for record in &queue.records[(offset - queue.min) as usize..] {
+        let (mut body, mut count) = (Vec::new(), 0);
+        // From the batch on that the offset lies in.
+        let mut start = (offset - queue.min) as usize;
+        while queue.records[start].is_empty() {
+            start -= 1;
+        }
+        let mut next = queue.min + start as i64;
+        for record in &queue.records[start..] {
+            if record.is_empty() {
+                next += 1;
+                continue;
+            }
             if count == most {
                 break;
             }

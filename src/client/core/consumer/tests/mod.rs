@@ -1,6 +1,7 @@
 //! Consumers against simulated brokers, a simulated clock and a network that loses,
 //! delays and doubles answers, all by seed.
 
+mod batches;
 mod broker;
 mod cases;
 mod network;
