@@ -2,6 +2,8 @@
 
 mod common;
 
+#[path = "client/impostor.rs"]
+mod impostor;
 #[path = "client/producer.rs"]
 mod producer;
 #[path = "client/pull.rs"]
@@ -14,3 +16,5 @@ mod restart;
 mod support;
 #[path = "client/turns.rs"]
 mod turns;
+#[path = "client/turns_lies.rs"]
+mod turns_lies;

@@ -1,5 +1,7 @@
 //! Servers that are no nameservers or brokers, or bad ones.
 
+#![allow(dead_code)]
+
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

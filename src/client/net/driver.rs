@@ -16,9 +16,10 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use super::bell::Bell;
+use super::clock::now_since;
 use super::executor::spawn;
 use super::lead::{Lead, Watch};
 use super::offset_files::{self, FileJob};
@@ -502,15 +503,6 @@ impl Driver {
 
 /// A callback, what it is called with, and the room that its send takes until then.
 type Finished = (Callback, Result<Answer>, Option<Room>);
-
-/// The time, given when the clock began.
-pub(super) fn now_since(began: Instant) -> Now {
-    let wall = SystemTime::now().duration_since(UNIX_EPOCH);
-    Now {
-        at: began.elapsed().as_millis() as u64,
-        wall: wall.map_or(0, |since| since.as_millis() as i64),
-    }
-}
 
 fn tell(answers: Vec<(Answering<Result<Answer>>, Result<Answer>)>) {
     for (answering, result) in answers {

@@ -11,7 +11,8 @@ use flume::{Receiver, RecvTimeoutError, Sender, TrySendError};
 use futures_lite::future;
 
 use super::bell::Bell;
-use super::driver::{CallersTurn, Guarded, Local, Post, Shared, now_since, turn, turn_of_caller};
+use super::clock::now_since;
+use super::driver::{CallersTurn, Guarded, Local, Post, Shared, turn, turn_of_caller};
 use super::executor::spawn_thread;
 use super::lead::Lead;
 use super::waiters::{Callback, How, Waiter};

@@ -10,6 +10,7 @@
 
 mod address_server;
 mod bell;
+mod clock;
 mod driver;
 mod executor;
 mod instance;
@@ -21,6 +22,9 @@ mod poll_set;
 mod resolve;
 mod tasks;
 mod waiters;
+
+#[cfg(test)]
+mod tests;
 
 pub(crate) use driver::Post;
 pub(crate) use instance::{Call, Inbox, Instance, PublishTable, Sink};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::client::core::io::{
     Answer, Command, Input, Now, Outgoing, Output, PeerId, ProducerId, SendMode, Ticket,
 };
-use crate::client::core::producer::prepare::{SendOptions, prepare};
+use crate::client::core::producer::prepare::{SendOptions, prepare, prepare_batch};
 use crate::client::core::producer::unique_key::UniqueKeys;
 use crate::client::core::{Core, Random};
 use crate::client::error::{Error, Result};
@@ -234,6 +234,19 @@ impl World {
     pub fn send(&mut self, message: Message) -> Ticket {
         let send = self.prepared(message, SendMode::Sync);
         self.send_prepared(send)
+    }
+
+    /// Sends messages as one batch; the ids of its messages, too.
+    pub fn send_batch(&mut self, messages: Vec<Message>) -> (Ticket, Vec<String>) {
+        let options = SendOptions {
+            queue: None,
+            mode: SendMode::Sync,
+            timeout_ms: None,
+            wall_ms: self.now.wall,
+        };
+        let send = prepare_batch(messages, &self.settings, &self.keys, options).unwrap();
+        let ids = send.message_id.split(',').map(str::to_owned).collect();
+        (self.send_prepared(send), ids)
     }
 
     pub fn send_prepared(&mut self, send: Box<Outgoing>) -> Ticket {

@@ -4,6 +4,7 @@
 mod batches;
 mod broker;
 mod cases;
+mod moments;
 mod network;
 mod outages;
 mod polled;

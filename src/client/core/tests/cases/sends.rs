@@ -1,12 +1,14 @@
 //! Sends: tries, queues, bounds.
 
-use super::super::world::{Mood, World};
+use super::super::world::{Mood, Server, World};
 use super::{asked, message, sent, world};
 use crate::client::core::io::{Answer, SendMode};
 use crate::client::error::ErrorKind;
 use crate::client::message::{Message, MessageQueue, SendStatus};
 use crate::client::settings::ProducerSettings;
+use crate::wire::batch;
 use crate::wire::codes::request;
+use crate::wire::properties;
 
 /// P3: a broker that is busy is no loss of the message.
 #[test]
@@ -270,4 +272,74 @@ fn more_than_the_bound_in_flight_is_refused_and_named() {
     let more = world.send(message());
     let error = world.ended[&more].result.as_ref().unwrap_err();
     assert!(error.to_string().contains("in_flight_bytes_max"), "{error}");
+}
+
+/// A batch under way while its broker goes, and its route with it: it is sent again whole to
+/// whoever has the topic now, or fails in its time where nobody has.
+#[test]
+fn a_batch_whose_route_vanishes_is_sent_again_whole_or_fails_in_time() {
+    let batch = || (0..5).map(|n| Message::new("t", format!("{n}"))).collect();
+    for (mood, later) in [
+        (Mood::Closes, 0),
+        (Mood::Answers(17), 0),
+        (Mood::Answers(17), 1),
+        (Mood::Closes, 1),
+        (Mood::Silent, 1),
+    ] {
+        for moves in [true, false] {
+            let settings = ProducerSettings {
+                retry_times_when_send_failed: 50,
+                ..ProducerSettings::new("g")
+            };
+            let mut world = World::with_brokers(1, 1, settings);
+            let (ticket, _) = world.send_batch(batch());
+            assert!(world.end_of(ticket).is_ok());
+            // A route is not doubted as soon as it is there.
+            world.pass(3_000);
+            let before = world.sends_at("a:1");
+            world.servers.insert("b:1".into(), Server::default());
+            world.server("a:1").mood = mood;
+            let (ticket, ids) = world.send_batch(batch());
+            world.pass(later);
+            if moves {
+                let route = world.routes.get_mut("t").unwrap();
+                route.brokers = vec![("b".into(), "b:1".into())];
+            } else {
+                world.routes.remove("t");
+            }
+            let began = world.now.at;
+            let end = world.end_of(ticket);
+            assert!(world.now.at - began <= 3_000 + 40, "{mood:?}");
+            match end {
+                Ok(Answer::Sent(result)) => {
+                    assert!(moves, "{mood:?}: stored nowhere");
+                    assert_eq!(result.message_id, ids.join(","));
+                    let [send] = &world.servers["b:1"].sends[..] else {
+                        panic!("{mood:?}: sent again once");
+                    };
+                    let items: Vec<_> = batch::items(&send.3).map(Result::unwrap).collect();
+                    let found = |at: usize| properties::get(items[at].properties, "UNIQ_KEY");
+                    for (at, id) in ids.iter().enumerate() {
+                        assert_eq!(found(at), Some(id.as_bytes()), "{mood:?}");
+                    }
+                }
+                Ok(other) => panic!("{other:?}"),
+                Err(error) => {
+                    // Where it moves, all tries were over before anybody knew.
+                    let over = mood == Mood::Silent || error.tries() == 51;
+                    assert!(!moves || over, "{mood:?}: {error}");
+                    assert_eq!(error.place().topic.as_deref(), Some("t"));
+                    assert_eq!(world.sends_at("b:1"), 0);
+                }
+            }
+            assert_eq!(world.sends_at("a:1"), before);
+            // And the next ones are sent as if nothing had been.
+            if moves {
+                // By then the route is asked for at the latest.
+                world.pass(31_000);
+                let (ticket, _) = world.send_batch(batch());
+                assert!(world.end_of(ticket).is_ok(), "{mood:?}");
+            }
+        }
+    }
 }

@@ -1,0 +1,327 @@
+//! A whole client against a server that answers when it is told to, while the wall clock jumps.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::clock::JUMPED_MS;
+use crate::client::{
+    Batch, ClientSettings, ErrorKind, Message, Producer, ProducerSettings, PushConsumer,
+    PushConsumerSettings,
+};
+use crate::wire::body::route::{BrokerData, QueueData, TopicRouteData};
+use crate::wire::codes::{request, response};
+use crate::wire::command::{Request, Response};
+use crate::wire::frame::{Split, split};
+use crate::wire::header::{Header, Scratch};
+use crate::wire::message::{Parts, Stamp, body_crc};
+
+const DAY_MS: i64 = 86_400_000;
+
+/// How long the server takes for a send that says `late`, and holds a pull, ms.
+const LATE_MS: u64 = 150;
+
+/// Time for what waits for nothing.
+const SOON: Duration = Duration::from_millis(1_000);
+
+/// Nameserver and broker in one, and what it has seen.
+struct Server {
+    address: SocketAddr,
+    connections: AtomicUsize,
+    pulls: AtomicUsize,
+    /// Bodies of sends, with how often each came.
+    sends: Mutex<BTreeMap<Vec<u8>, usize>>,
+    /// When clients say that their sends were made, ms since 1970.
+    stamps: Mutex<Vec<i64>>,
+    /// The consumer's own name.
+    member: Mutex<Option<String>>,
+}
+
+impl Server {
+    fn start() -> Arc<Server> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let server = Arc::new(Server {
+            address: listener.local_addr().unwrap(),
+            connections: AtomicUsize::new(0),
+            pulls: AtomicUsize::new(0),
+            sends: Mutex::default(),
+            stamps: Mutex::default(),
+            member: Mutex::default(),
+        });
+        let own = server.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                own.connections.fetch_add(1, Ordering::SeqCst);
+                let own = own.clone();
+                std::thread::spawn(move || own.serve(stream));
+            }
+        });
+        server
+    }
+
+    fn serve(&self, mut stream: TcpStream) {
+        let (mut buffer, mut chunk) = (Vec::new(), [0; 64 * 1024]);
+        while let Ok(read @ 1..) = stream.read(&mut chunk) {
+            buffer.extend_from_slice(&chunk[..read]);
+            let mut used = 0;
+            while let Split::Frame(frame, length) = split(&buffer[used..]).unwrap() {
+                used += length;
+                let mut scratch = Scratch::default();
+                let header = Header::decode(&frame, &mut scratch).unwrap();
+                let asked = Request::from_header(&frame, &header);
+                let Some((after_ms, answer)) = self.answer(&asked) else {
+                    continue;
+                };
+                let mut bytes = Vec::new();
+                answer.encode(&mut bytes, asked.serialize, asked.fixed.opaque);
+                let mut stream = stream.try_clone().unwrap();
+                let mut write = move || {
+                    std::thread::sleep(Duration::from_millis(after_ms));
+                    let _ = stream.write_all(&bytes);
+                };
+                match after_ms {
+                    0 => write(),
+                    _ => drop(std::thread::spawn(write)),
+                }
+            }
+            buffer.drain(..used);
+        }
+    }
+
+    /// What is answered, after how many ms; `None`: nothing.
+    fn answer(&self, asked: &Request) -> Option<(u64, Response)> {
+        let at_once = |response| Some((0, response));
+        match asked.fixed.code {
+            request::GET_ROUTEINFO_BY_TOPIC => at_once(Response::body(self.route())),
+            request::SEND_MESSAGE_V2 => {
+                let born = asked.get("g").unwrap().parse().unwrap();
+                self.stamps.lock().unwrap().push(born);
+                let body = asked.body.to_vec();
+                let answer = Response::ok()
+                    .with("msgId", "7F00000100002A9F0000000000000000")
+                    .with("queueId", asked.get("e").unwrap())
+                    .with("queueOffset", 0);
+                let (silent, late) = (body.starts_with(b"silent"), body.starts_with(b"late"));
+                *self.sends.lock().unwrap().entry(body).or_default() += 1;
+                (!silent).then_some((if late { LATE_MS } else { 0 }, answer))
+            }
+            request::HEART_BEAT => {
+                let beat: serde_json::Value = serde_json::from_slice(&asked.body).unwrap();
+                let consumes = beat["consumerDataSet"]
+                    .as_array()
+                    .is_some_and(|set| !set.is_empty());
+                if consumes {
+                    let id = beat["clientID"].as_str().map(str::to_owned);
+                    *self.member.lock().unwrap() = id;
+                }
+                at_once(Response::ok())
+            }
+            request::GET_CONSUMER_LIST_BY_GROUP => {
+                let ids: Vec<String> = self.member.lock().unwrap().iter().cloned().collect();
+                let body = serde_json::json!({ "consumerIdList": ids });
+                at_once(Response::body(body.to_string()))
+            }
+            request::PULL_MESSAGE => {
+                self.pulls.fetch_add(1, Ordering::SeqCst);
+                let offset: i64 = asked.int("queueOffset").unwrap();
+                let found = offset < 3 && asked.get("topic") == Some("t");
+                let next = offset + i64::from(found);
+                let answer = Response {
+                    code: if found { 0 } else { response::PULL_NOT_FOUND },
+                    ..match found {
+                        true => Response::body(record(offset)),
+                        false => Response::ok(),
+                    }
+                };
+                let answer = answer
+                    .with("suggestWhichBrokerId", 0)
+                    .with("nextBeginOffset", next)
+                    .with("minOffset", 0)
+                    .with("maxOffset", 3);
+                Some((LATE_MS, answer))
+            }
+            request::QUERY_CONSUMER_OFFSET | request::GET_MAX_OFFSET | request::GET_MIN_OFFSET => {
+                at_once(Response::ok().with("offset", 0))
+            }
+            _ => at_once(Response::ok()),
+        }
+    }
+
+    fn route(&self) -> Vec<u8> {
+        let name = "broker-a".to_owned();
+        let route = TopicRouteData {
+            broker_datas: vec![BrokerData {
+                broker_addrs: BTreeMap::from([(0, self.address.to_string())]),
+                broker_name: name.clone(),
+                cluster: "c".to_owned(),
+                ..BrokerData::default()
+            }],
+            queue_datas: vec![QueueData {
+                broker_name: name,
+                perm: 6,
+                read_queue_nums: 1,
+                write_queue_nums: 1,
+                topic_sys_flag: 0,
+            }],
+            ..TopicRouteData::default()
+        };
+        serde_json::to_vec(&route).unwrap()
+    }
+}
+
+fn record(offset: i64) -> Vec<u8> {
+    let host = ([127, 0, 0, 1], 10911).into();
+    let parts = Parts {
+        queue_id: 0,
+        flag: 0,
+        sys_flag: 0,
+        born_timestamp: 1,
+        born_host: host,
+        store_host: host,
+        reconsume_times: 0,
+        prepared_offset: 0,
+        body: b"pulled",
+        body_crc: body_crc(b"pulled"),
+        topic: b"t",
+        properties: b"",
+    };
+    let stamp = Stamp {
+        queue_offset: offset,
+        physical_offset: offset,
+        store_timestamp: 2,
+    };
+    let mut out = Vec::new();
+    parts.write(&stamp, |piece| out.extend_from_slice(piece));
+    out
+}
+
+/// Sets the wall clock every 5 ms, days forth and years back, until it is dropped.
+struct Jumps {
+    over: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Jumps {
+    fn begin() -> Jumps {
+        let over = Arc::new(AtomicBool::new(false));
+        let until = over.clone();
+        let jump = move || {
+            let jumps = [
+                DAY_MS,
+                -DAY_MS,
+                365 * DAY_MS,
+                -30_000 * DAY_MS,
+                61_000,
+                -61_000,
+            ];
+            for jump in jumps.into_iter().cycle() {
+                JUMPED_MS.store(jump, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(5));
+                if until.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+            JUMPED_MS.store(0, Ordering::Relaxed);
+        };
+        let thread = Some(std::thread::spawn(jump));
+        Jumps { over, thread }
+    }
+}
+
+impl Drop for Jumps {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(std::thread::JoinHandle::join);
+    }
+}
+
+/// Nothing ends early or late, is sent again or is closed because the wall clock was set.
+#[test]
+fn a_wall_clock_that_jumps_ends_delays_and_repeats_nothing() {
+    let server = Server::start();
+    let client = ClientSettings {
+        rebalance_interval_ms: 300,
+        ..ClientSettings::with_name_servers(&server.address.to_string())
+    };
+    let settings = ProducerSettings {
+        send_timeout_ms: 4_000,
+        ..ProducerSettings::new("jumps")
+    };
+    let producer = Producer::start(&client, settings).unwrap();
+    let seen = Arc::new(AtomicUsize::new(0));
+    let counts = seen.clone();
+    let consumer = PushConsumer::start(
+        &client,
+        PushConsumerSettings::new("jumps"),
+        [("t", "*")],
+        move |batch: &Batch| {
+            counts.fetch_add(batch.messages.len(), Ordering::SeqCst);
+        },
+    )
+    .unwrap();
+    producer.send(Message::new("t", "first")).unwrap();
+    let connections = server.connections.load(Ordering::SeqCst);
+    let pulls = server.pulls.load(Ordering::SeqCst);
+
+    let began = Instant::now();
+    let jumps = Jumps::begin();
+    let timed = |request: crate::client::SendRequest| {
+        let began = Instant::now();
+        (producer.send(request), began.elapsed())
+    };
+    for round in 0..6 {
+        // Alone, one after the other, so that senders read their answers.
+        for n in 0..15 {
+            let (sent, took) = timed(Message::new("t", format!("soon {round} {n}")).into());
+            assert_eq!(sent.unwrap().tries, 1);
+            assert!(took < SOON, "{took:?}");
+        }
+        let (sent, took) = timed(Message::new("t", format!("late {round}")).into());
+        assert_eq!(sent.unwrap().tries, 1);
+        assert!(
+            took >= Duration::from_millis(LATE_MS) && took < SOON,
+            "{took:?}"
+        );
+        let silent = crate::client::SendRequest::from(Message::new("t", format!("silent {round}")));
+        let limit = Duration::from_millis(200);
+        let (sent, took) = timed(silent.timeout(limit));
+        let error = sent.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Timeout { .. }), "{error}");
+        assert!(took >= limit && took < limit + SOON, "{took:?}");
+        let told = Duration::from_millis(error.elapsed_ms());
+        assert!(
+            told >= limit && told <= took + Duration::from_millis(1),
+            "{error}"
+        );
+    }
+    let waits: Vec<_> = (0..40)
+        .map(|n| producer.send_async(Message::new("t", format!("late async {n}"))))
+        .collect();
+    for wait in waits {
+        assert_eq!(wait.wait().unwrap().tries, 1);
+    }
+    let lasted = began.elapsed();
+    drop(jumps);
+
+    let stamps = std::mem::take(&mut *server.stamps.lock().unwrap());
+    let (first, last) = (stamps.iter().min().unwrap(), stamps.iter().max().unwrap());
+    assert!(
+        last - first > DAY_MS,
+        "the clock has jumped: {first} {last}"
+    );
+    for (body, count) in &*server.sends.lock().unwrap() {
+        assert_eq!(*count, 1, "{}", String::from_utf8_lossy(body));
+    }
+    assert_eq!(server.connections.load(Ordering::SeqCst), connections);
+    assert_eq!(seen.load(Ordering::SeqCst), 3);
+    // Of two queues, the group's retry queue among them, one after the other each.
+    let pulls = server.pulls.load(Ordering::SeqCst) - pulls;
+    let each = lasted.as_millis() as usize / LATE_MS as usize;
+    assert!(pulls <= 2 * each + 4, "{pulls} pulls in {lasted:?}");
+    assert!(pulls >= each / 2, "{pulls} pulls in {lasted:?}");
+    consumer.shutdown().unwrap();
+    producer.shutdown().unwrap();
+}
