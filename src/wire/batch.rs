@@ -98,14 +98,26 @@ fn parse(bytes: &[u8]) -> Option<(Item<'_>, usize)> {
 
 /// Appends one message to a batch body.
 pub fn push(out: &mut Vec<u8>, item: &Item<'_>) {
-    let size = FIXED_BYTES + item.body.len() + item.properties.len();
-    out.extend_from_slice(&(size as i32).to_be_bytes());
-    out.extend_from_slice(&[0; 8]);
-    out.extend_from_slice(&item.flag.to_be_bytes());
-    out.extend_from_slice(&(item.body.len() as i32).to_be_bytes());
-    out.extend_from_slice(item.body);
-    out.extend_from_slice(&(item.properties.len() as i16).to_be_bytes());
-    out.extend_from_slice(item.properties);
+    push_with(out, item.flag, item.body, |out| {
+        out.extend_from_slice(item.properties);
+    });
+}
+
+/// The same with properties that `properties` appends.
+pub fn push_with(out: &mut Vec<u8>, flag: i32, body: &[u8], properties: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    let mut head = [0; FIXED_BYTES - 2];
+    head[12..16].copy_from_slice(&flag.to_be_bytes());
+    head[16..20].copy_from_slice(&(body.len() as i32).to_be_bytes());
+    out.extend_from_slice(&head);
+    out.extend_from_slice(body);
+    let end = out.len();
+    out.extend_from_slice(&[0; 2]);
+    properties(out);
+    let properties = (out.len() - end - 2) as i16;
+    out[end..end + 2].copy_from_slice(&properties.to_be_bytes());
+    let size = (out.len() - start) as i32;
+    out[start..start + 4].copy_from_slice(&size.to_be_bytes());
 }
 
 #[cfg(test)]

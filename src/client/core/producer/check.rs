@@ -19,6 +19,14 @@ pub const MESSAGE_PROPERTIES_BYTES_MAX: usize = PROPERTIES_BYTES_MAX - OWN_PROPE
 /// size and the limit.
 pub fn check(message: &Message, settings: &ProducerSettings) -> Result<()> {
     check_topic(message.topic())?;
+    check_content(message, settings)
+}
+
+/// Checks all of a message but its topic.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_content(message: &Message, settings: &ProducerSettings) -> Result<()> {
     let refuse = |what: String| {
         let error = Error::message(what);
         Err(error.of_topic(&message.topic().into()))

@@ -5,17 +5,20 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::check::{check, check_topic};
+use super::check::{check, check_content, check_topic};
 use super::compress::compress;
-use super::unique_key::UniqueKeys;
+use super::unique_key::{KEY_CHARS_MAX, UniqueKeys};
 use crate::client::core::io::{Destination, Outgoing, SendMode};
 use crate::client::error::{Error, Result};
 use crate::client::message::{Message, MessageQueue, SHARDING_KEY};
 use crate::client::settings::ProducerSettings;
-use crate::wire::batch::{self, Item};
+use crate::wire::batch;
 use crate::wire::java_hash::java_hash;
 use crate::wire::names::RETRY_PREFIX;
 use crate::wire::properties::{self, name};
+
+/// Bytes of a message in a batch beside its body and its own properties.
+const OWN_BYTES_MAX: usize = 22 + name::UNIQ_KEY.len() + KEY_CHARS_MAX + 2;
 
 /// What a caller says about a send apart from the message.
 #[derive(Clone, Debug)]
@@ -99,44 +102,45 @@ pub fn prepare_batch(
     }
     let size: usize = messages
         .iter()
-        .map(|message| message.body_bytes().len() + message.properties_bytes().len() + 80)
+        .map(|message| {
+            message.body_bytes().len() + message.properties_bytes().len() + OWN_BYTES_MAX
+        })
         .sum();
-    let mut body = Vec::with_capacity(size.min(settings.max_message_size));
-    let mut ids = String::new();
-    for (index, message) in messages.into_iter().enumerate() {
-        check(&message, settings)?;
+    let mut body = Vec::with_capacity(size.min(settings.max_message_size + OWN_BYTES_MAX));
+    let mut new_keys = keys.next_ones(messages.len(), options.wall_ms);
+    let mut ids = Vec::with_capacity(messages.len() * (KEY_CHARS_MAX + 1));
+    for (index, message) in messages.iter().enumerate() {
+        check_content(message, settings)?;
         if message.topic() != &*topic {
             return refuse(index, "has another topic than the first");
         }
-        let delays = [
-            name::DELAY,
-            name::TIMER_DELAY_MS,
-            name::TIMER_DELAY_SEC,
-            name::TIMER_DELIVER_MS,
-        ];
-        if delays.iter().any(|delay| message.get(delay).is_some()) {
+        let marks = Marks::of(message.properties_bytes());
+        if marks.is_delayed {
             return refuse(index, "is delayed, which batches cannot be");
         }
-        let waits = |value: Option<&str>| value != Some("false");
-        if waits(message.get(name::WAIT)) != waits(wait.as_deref()) {
+        let waits = |value: Option<&[u8]>| value != Some(b"false");
+        if waits(marks.wait) != waits(wait.as_deref().map(str::as_bytes)) {
             return refuse(
                 index,
                 "waits otherwise for the broker's disk than the first",
             );
         }
-        let flag = message.user_flag();
-        let (_, inner, properties) = message.into_parts();
-        let (properties, id) = with_key(properties, keys, options.wall_ms);
-        let item = Item {
-            flag,
-            body: &inner,
-            properties: &properties,
-        };
-        batch::push(&mut body, &item);
         if index > 0 {
-            ids.push(',');
+            ids.push(b',');
         }
-        ids.push_str(&id);
+        let (flag, inner) = (message.user_flag(), message.body_bytes());
+        batch::push_with(&mut body, flag, inner, |out| {
+            out.extend_from_slice(message.properties_bytes());
+            let key = match marks.key {
+                Some(key) => key,
+                None => {
+                    let key = new_keys.next_key();
+                    properties::push(out, name::UNIQ_KEY, key);
+                    key
+                }
+            };
+            ids.extend_from_slice(key);
+        });
         if body.len() > settings.max_message_size {
             let (size, max) = (body.len(), settings.max_message_size);
             let what = format!("brings it to {size} bytes, more than max_message_size {max}");
@@ -158,12 +162,41 @@ pub fn prepare_batch(
         flag: 0,
         sys_flag: 0,
         batch: true,
-        message_id: ids,
+        message_id: String::from_utf8(ids)
+            .unwrap_or_else(|ids| String::from_utf8_lossy(ids.as_bytes()).into_owned()),
         to,
         mode: options.mode,
         timeout_ms: options.timeout_ms.unwrap_or(settings.send_timeout_ms),
         reconsume: None,
     }))
+}
+
+/// What matters to a batch of a message's properties.
+#[derive(Default)]
+struct Marks<'a> {
+    is_delayed: bool,
+    wait: Option<&'a [u8]>,
+    key: Option<&'a [u8]>,
+}
+
+impl Marks<'_> {
+    fn of(properties: &[u8]) -> Marks<'_> {
+        let mut marks = Marks::default();
+        for (key, value) in properties::iter(properties) {
+            match std::str::from_utf8(key) {
+                Ok(
+                    name::DELAY
+                    | name::TIMER_DELAY_MS
+                    | name::TIMER_DELAY_SEC
+                    | name::TIMER_DELIVER_MS,
+                ) => marks.is_delayed = true,
+                Ok(name::WAIT) => marks.wait = Some(value),
+                Ok(name::UNIQ_KEY) => marks.key = Some(value),
+                _ => {}
+            }
+        }
+        marks
+    }
 }
 
 fn to_queue(queue: MessageQueue, topic: &str) -> Result<Destination> {

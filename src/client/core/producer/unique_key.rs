@@ -9,13 +9,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::wire::ids::write_hex;
 
-/// Digits of an id with an IPv4 address.
-pub const UNIQUE_KEY_CHARS_V4: usize = 32;
+/// Digits of an id with an IPv6 address; one with an IPv4 address has 32.
+pub const KEY_CHARS_MAX: usize = 56;
+
+/// Digits behind those that all ids of a generator have in common: of the time, and the counter.
+const TIME_CHARS: usize = 8;
+const COUNT_CHARS: usize = 4;
 
 /// Makes ids for all producers of a process, on any thread.
 #[derive(Debug)]
 pub struct UniqueKeys {
-    fixed: String,
+    fixed: Vec<u8>,
     /// One ahead for each id made: its lower half is on the wire.
     counter: AtomicU32,
 }
@@ -24,7 +28,7 @@ impl UniqueKeys {
     /// Ids of the process `pid` on the host `ip`. `number` tells apart what shares both:
     /// generators of one process must have different ones.
     pub fn new(ip: IpAddr, pid: u32, number: u32) -> UniqueKeys {
-        let mut fixed = Vec::with_capacity(44);
+        let mut fixed = Vec::with_capacity(KEY_CHARS_MAX);
         match ip {
             IpAddr::V4(ip) => write_hex(&mut fixed, &ip.octets()),
             IpAddr::V6(ip) => write_hex(&mut fixed, &ip.octets()),
@@ -32,7 +36,7 @@ impl UniqueKeys {
         write_hex(&mut fixed, &(pid as u16).to_be_bytes());
         write_hex(&mut fixed, &number.to_be_bytes());
         UniqueKeys {
-            fixed: fixed.iter().map(|&digit| char::from(digit)).collect(),
+            fixed,
             counter: AtomicU32::new(0),
         }
     }
@@ -40,20 +44,47 @@ impl UniqueKeys {
     /// The next id. `wall_ms`: ms since 1970. Two ids are the same only if 65,536 are made
     /// within one millisecond, or the clock is set back.
     pub fn next(&self, wall_ms: i64) -> String {
-        let count = self.counter.fetch_add(1, Ordering::Relaxed) as u16;
+        let mut keys = self.next_ones(1, wall_ms);
+        String::from_utf8_lossy(keys.next_key()).into_owned()
+    }
+
+    /// The next `count` ids, all of one time.
+    pub fn next_ones(&self, count: usize, wall_ms: i64) -> Keys {
+        let count = self.counter.fetch_add(count as u32, Ordering::Relaxed) as u16;
         let since = wall_ms - month_start_ms(wall_ms);
-        let mut key = String::with_capacity(self.fixed.len() + 12);
-        key.push_str(&self.fixed);
-        push_hex(&mut key, since as u32, 8);
-        push_hex(&mut key, u32::from(count), 4);
-        key
+        let at = self.fixed.len();
+        let mut digits = [0; KEY_CHARS_MAX];
+        digits[..at].copy_from_slice(&self.fixed);
+        write_digits(&mut digits[at..at + TIME_CHARS], since as u32);
+        let len = at + TIME_CHARS + COUNT_CHARS;
+        Keys { digits, len, count }
     }
 }
 
-fn push_hex(key: &mut String, value: u32, digits: u32) {
-    for at in (0..digits).rev() {
-        let digit = (value >> (4 * at)) & 15;
-        key.push(char::from(b"0123456789ABCDEF"[digit as usize]));
+/// Ids one after the other.
+#[derive(Debug)]
+pub struct Keys {
+    digits: [u8; KEY_CHARS_MAX],
+    len: usize,
+    /// Of the next one.
+    count: u16,
+}
+
+impl Keys {
+    /// The digits of the next one.
+    pub fn next_key(&mut self) -> &[u8] {
+        let at = self.len - COUNT_CHARS;
+        write_digits(&mut self.digits[at..self.len], self.count.into());
+        self.count = self.count.wrapping_add(1);
+        &self.digits[..self.len]
+    }
+}
+
+/// The lowest digits of a number, as many as there is room for.
+fn write_digits(into: &mut [u8], mut value: u32) {
+    for digit in into.iter_mut().rev() {
+        *digit = b"0123456789ABCDEF"[(value & 15) as usize];
+        value >>= 4;
     }
 }
 
@@ -88,7 +119,11 @@ mod tests {
         );
         assert!(keys.next(wall).ends_with("0001"));
         let v6 = UniqueKeys::new(std::net::Ipv6Addr::LOCALHOST.into(), 1, 1);
-        assert_eq!(v6.next(wall).len(), 56);
+        assert_eq!(v6.next(wall).len(), KEY_CHARS_MAX);
+        let mut run = keys.next_ones(3, wall);
+        let ends = [(); 3].map(|()| run.next_key()[28..].to_vec());
+        assert_eq!(ends, [b"0002", b"0003", b"0004"]);
+        assert!(keys.next(wall).ends_with("0005"));
     }
 
     #[test]
