@@ -10,6 +10,10 @@ use std::time::Duration;
 /// Longest wait for company.
 const WAIT_MAX: Duration = Duration::from_micros(200);
 
+/// Bytes that are worth a write, however many more may come. From there on a write takes
+/// longer the more there are, and the device would be idle while they gather.
+const WORTH_MAX: u64 = 256 * 1024;
+
 /// What the last writes tell of the next.
 #[derive(Debug, Default)]
 pub(super) struct Group {
@@ -29,7 +33,7 @@ impl Group {
 
     /// Bytes that are worth a write.
     pub fn worth(&self) -> u64 {
-        self.together * 3 / 4
+        (self.together * 7 / 8).min(WORTH_MAX)
     }
 
     /// Longest time to wait for them.
@@ -61,12 +65,14 @@ mod tests {
             group.written(16_000, 48_000, WRITE);
             group.written(48_000, 0, WRITE);
         }
-        assert!((36_000..=48_000).contains(&group.worth()));
+        assert!((42_000..=56_000).contains(&group.worth()));
         assert!(group.patience() <= WRITE / 2 && group.patience() > WRITE / 3);
         for _ in 0..50 {
             group.written(64_000, 0, Duration::from_millis(30));
         }
-        assert_eq!((group.worth(), group.patience()), (48_000, WAIT_MAX));
+        assert_eq!((group.worth(), group.patience()), (56_000, WAIT_MAX));
+        group.written(2_000_000, 0, WRITE);
+        assert_eq!(group.worth(), WORTH_MAX);
     }
 
     #[test]
