@@ -18,6 +18,25 @@ use super::slots::{Pending, Slot};
 /// # Safety
 /// All memory and descriptors that `entry` names stay valid as long as `keep` lives.
 pub unsafe fn operate<K: 'static>(entry: squeue::Entry, keep: K) -> Operation<K> {
+    // SAFETY: the caller's promise.
+    unsafe { begin(entry, keep, false) }
+}
+
+/// The same for one that waits for something that may never come: it ends when it is dropped.
+///
+/// # Safety
+/// As for [`operate`].
+pub(super) unsafe fn operate_while_awaited<K: 'static>(
+    entry: squeue::Entry,
+    keep: K,
+) -> Operation<K> {
+    // SAFETY: the caller's promise.
+    unsafe { begin(entry, keep, true) }
+}
+
+/// # Safety
+/// As for [`operate`].
+unsafe fn begin<K: 'static>(entry: squeue::Entry, keep: K, ends_if_dropped: bool) -> Operation<K> {
     let reactor = Reactor::current();
     let keep: Box<dyn Any> = Box::new(keep);
     let place = reactor.slots.borrow_mut().insert(Slot::Operation(Pending {
@@ -30,6 +49,7 @@ pub unsafe fn operate<K: 'static>(entry: squeue::Entry, keep: K) -> Operation<K>
     Operation {
         reactor,
         place: Some(place),
+        ends_if_dropped,
         keep: PhantomData,
     }
 }
@@ -38,6 +58,7 @@ pub unsafe fn operate<K: 'static>(entry: squeue::Entry, keep: K) -> Operation<K>
 pub struct Operation<K> {
     reactor: Rc<Reactor>,
     place: Option<usize>,
+    ends_if_dropped: bool,
     keep: PhantomData<K>,
 }
 
@@ -74,6 +95,10 @@ impl<K> Drop for Operation<K> {
                 drop(removed);
             } else {
                 pending.is_given_up = true;
+                drop(slots);
+                if self.ends_if_dropped {
+                    self.reactor.cancel(place);
+                }
             }
         }
     }

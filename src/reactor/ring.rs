@@ -121,7 +121,7 @@ impl Reactor {
 
     /// The thread has none any more.
     pub fn end() {
-        CURRENT.set(None);
+        drop(CURRENT.take());
     }
 
     /// The calling thread's.
@@ -164,6 +164,11 @@ impl Reactor {
             self.slots.borrow_mut().remove(place);
             return;
         }
+        self.cancel(place);
+    }
+
+    /// Ends what is at `place`, which keeps it until the kernel says that it is over.
+    pub fn cancel(&self, place: usize) {
         let cancel = opcode::AsyncCancel::new(place as u64).build();
         self.push(cancel.user_data(NOBODY));
     }
@@ -263,7 +268,7 @@ impl Reactor {
                 NOBODY => {}
                 BELL => {
                     // Without it no other thread is heard.
-                    assert!(done.result() >= 0, "a shard's bell is not watched");
+                    assert!(is_watching(&done), "a shard's bell is not watched");
                     rang = true;
                     if !cqueue::more(done.flags()) {
                         self.arm_bell();
@@ -303,18 +308,23 @@ impl Reactor {
             return;
         }
         drop(slots);
-        match u32::try_from(done.result()) {
-            Ok(events) if events & ENDED != 0 => watch.is_ended.set(true),
-            Ok(_) => {}
-            Err(_) if !goes_on => watch.refused.set(Some(-done.result())),
-            Err(_) => {}
+        let events = u32::try_from(done.result()).unwrap_or(0);
+        if events & ENDED != 0 {
+            watch.is_ended.set(true);
         }
-        // One that the kernel ended for want of room for its completions.
-        if !goes_on && watch.refused.get().is_none() {
+        if !is_watching(done) {
+            watch.refused.set(Some(-done.result()));
+        } else if !goes_on {
             self.arm(watch.fd, place);
         }
         watch.wake();
     }
+}
+
+/// Whether the kernel watches, or would again: it ends a watch for want of room for its
+/// completions, some kernels with this error.
+fn is_watching(done: &cqueue::Entry) -> bool {
+    done.result() >= 0 || done.result() == -libc::ECANCELED || cqueue::more(done.flags())
 }
 
 fn watch_entry(fd: RawFd, user_data: u64) -> squeue::Entry {

@@ -10,7 +10,8 @@ use std::task::{Context, Poll};
 use io_uring::{opcode, types};
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Type};
 
-use super::operation::operate;
+use super::executor::next_turn;
+use super::operation::operate_while_awaited;
 use super::ring::Reactor;
 use super::slots::{Slot, Watch};
 
@@ -107,6 +108,8 @@ impl Socket {
     /// # Errors
     /// Those of the socket.
     pub async fn accept(&self) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
+        // However many there are: what else is to be done comes before each.
+        next_turn().await;
         loop {
             match self.accept_now() {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -143,7 +146,10 @@ impl Socket {
     pub async fn writable(self: &Rc<Self>) -> io::Result<()> {
         let entry = opcode::PollAdd::new(types::Fd(self.as_raw_fd()), libc::POLLOUT as u32).build();
         // SAFETY: the entry names the descriptor, which is kept.
-        unsafe { operate(entry, self.clone()) }.await.0.map(|_| ())
+        unsafe { operate_while_awaited(entry, self.clone()) }
+            .await
+            .0
+            .map(|_| ())
     }
 
     /// Sends all bytes, and waits for room.

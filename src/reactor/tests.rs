@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -317,6 +317,61 @@ fn many_sockets_are_accepted_and_served_at_once() {
             });
         }
         blocking(move || clients.join().unwrap()).await;
+    });
+}
+
+/// As many as keep connecting.
+#[test]
+fn those_that_connect_do_not_come_before_everything_else() {
+    let ticks = run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let connecting: Vec<_> = (0..2)
+            .map(|_| {
+                let is_over = is_over.clone();
+                thread::spawn(move || {
+                    while !is_over.load(Ordering::Relaxed) {
+                        drop(TcpStream::connect(address));
+                    }
+                })
+            })
+            .collect();
+        spawn(async move {
+            let accepting = Socket::new(listener);
+            loop {
+                drop(accepting.accept().await);
+            }
+        });
+        let (began, mut ticks) = (Instant::now(), 0);
+        while began.elapsed() < Duration::from_millis(300) {
+            sleep(Duration::from_millis(1)).await;
+            ticks += 1;
+        }
+        is_over.store(true, Ordering::Relaxed);
+        blocking(move || connecting.into_iter().for_each(|one| one.join().unwrap())).await;
+        ticks
+    });
+    assert!(ticks > 30, "{ticks}");
+}
+
+#[test]
+fn a_wait_for_room_that_is_given_up_keeps_no_socket() {
+    run(async {
+        let (ours, _theirs) = pair();
+        let sending = or(
+            async { ours.send_all(&vec![7; 64 << 20]).await.is_ok() },
+            async {
+                sleep(Duration::from_millis(20)).await;
+                false
+            },
+        );
+        assert!(!sending.await, "the peer reads nothing");
+        let kept = Rc::downgrade(&ours);
+        drop(ours);
+        sleep(Duration::from_millis(5)).await;
+        assert!(kept.upgrade().is_none());
     });
 }
 

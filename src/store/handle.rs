@@ -359,7 +359,7 @@ pub fn run_background(handle: &StoreHandle) {
 }
 
 async fn keep_queues_written(shared: &Rc<Shared>) {
-    let mut synced = shared.edge.now();
+    let (mut synced, mut cooled) = (shared.edge.now(), shared.edge.now());
     let mut is_failing = false;
     while !shared.closing.get() {
         let pause = shared.edge.sleep(QUEUE_WRITE_INTERVAL);
@@ -376,7 +376,10 @@ async fn keep_queues_written(shared: &Rc<Shared>) {
             }
             // Told of where it happens, and tried again.
             is_failing = write_queues(shared, sync).await.is_err();
-            shared.state.borrow_mut().cool_queues();
+            if now - cooled >= QUEUE_WRITE_INTERVAL {
+                cooled = now;
+                shared.state.borrow_mut().cool_queues();
+            }
         }
     }
 }

@@ -7,7 +7,8 @@ use super::commit_log::NoRoom;
 use super::consume_queue::{ENTRY_BYTES, Queue, QueueIndex};
 use super::shard_store::ShardStore;
 
-/// Rounds of queue writes that a queue keeps memory for after the last append: 10 s.
+/// Calls of [`ShardStore::cool_queues`] for which a queue keeps memory after the last append:
+/// 10 s.
 const WARM_ROUNDS: u64 = 40;
 
 /// Queues that are looked at in one round.
@@ -32,8 +33,8 @@ impl Cooling {
 
 impl ShardStore {
     /// Gives the memory back of queues that nothing was appended to for 10 s: their
-    /// readers then find the entries in files. To be called once a round of queue
-    /// writes; the work of a call is bounded.
+    /// readers then find the entries in files. To be called four times a second; the work
+    /// of a call is bounded.
     pub(super) fn cool_queues(&mut self) {
         self.cooling.round += 1;
         for _ in 0..COOL_STEP {
