@@ -43,6 +43,7 @@
 //! | [`config`] | settings under RocketMQ's names, and every bound |
 //! | [`wire`] | bytes to values and back, pure |
 
+mod bell;
 pub mod broker;
 pub mod client;
 pub mod config;

@@ -16,7 +16,7 @@ const LAYERS: &[&[&str]] = &[
     &["shard"],
     &["store"],
     &["reactor", "probe", "local_event", "large_alloc"],
-    &["config"],
+    &["config", "bell"],
     &["wire"],
 ];
 

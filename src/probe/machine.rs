@@ -140,8 +140,11 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_is_read_from_the_status_of_the_process() {
-        let text = "Name:\tringmq\nSeccomp:\t2\nSeccomp_filters:\t1\n";
+    fn rights_and_filters_are_read_from_the_status_of_the_process() {
+        let text = "Name:\tringmq\nCapEff:\t0000000000004000\nSeccomp:\t2\nSeccomp_filters:\t1\n";
+        assert_eq!(capabilities(text), 1 << 14);
+        assert_eq!(capabilities(""), 0);
+        assert_eq!(capabilities("CapEff:\tx"), 0);
         assert_eq!(field(text, "Seccomp:"), Some("2"));
         assert_eq!(field("", "Seccomp:"), None);
     }

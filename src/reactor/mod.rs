@@ -12,7 +12,6 @@
 //! that, and so not to be used: [`Socket`], [`Operation`], [`sleep`] and [`from_thread`]
 //! stand in their place.
 
-mod bell;
 mod executor;
 mod helper;
 mod operation;
@@ -22,6 +21,7 @@ mod socket;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod visitors;
 
 pub use executor::{allowed_cpus, block_on, next_turn, spawn, spawn_executor};
 pub use operation::{Operation, operate};
@@ -78,7 +78,7 @@ pub async fn send<T>(channel: &flume::Sender<T>, value: T) -> Result<(), flume::
 /// interrupt its wait.
 async fn from_thread<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
-    let visitor = bell::Visitor::new(Reactor::current());
+    let visitor = visitors::Visitor::new(Reactor::current());
     poll_fn(|cx| {
         visitor.stays(cx.waker());
         future

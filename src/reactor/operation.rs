@@ -18,25 +18,6 @@ use super::slots::{Pending, Slot};
 /// # Safety
 /// All memory and descriptors that `entry` names stay valid as long as `keep` lives.
 pub unsafe fn operate<K: 'static>(entry: squeue::Entry, keep: K) -> Operation<K> {
-    // SAFETY: the caller's promise.
-    unsafe { begin(entry, keep, false) }
-}
-
-/// The same for one that waits for something that may never come: it ends when it is dropped.
-///
-/// # Safety
-/// As for [`operate`].
-pub(super) unsafe fn operate_while_awaited<K: 'static>(
-    entry: squeue::Entry,
-    keep: K,
-) -> Operation<K> {
-    // SAFETY: the caller's promise.
-    unsafe { begin(entry, keep, true) }
-}
-
-/// # Safety
-/// As for [`operate`].
-unsafe fn begin<K: 'static>(entry: squeue::Entry, keep: K, ends_if_dropped: bool) -> Operation<K> {
     let reactor = Reactor::current();
     let keep: Box<dyn Any> = Box::new(keep);
     let place = reactor.slots.borrow_mut().insert(Slot::Operation(Pending {
@@ -49,7 +30,7 @@ unsafe fn begin<K: 'static>(entry: squeue::Entry, keep: K, ends_if_dropped: bool
     Operation {
         reactor,
         place: Some(place),
-        ends_if_dropped,
+        ends_if_dropped: false,
         keep: PhantomData,
     }
 }
@@ -60,6 +41,15 @@ pub struct Operation<K> {
     place: Option<usize>,
     ends_if_dropped: bool,
     keep: PhantomData<K>,
+}
+
+impl<K> Operation<K> {
+    /// The same for one that waits for something that may never come: it ends when it is
+    /// dropped.
+    pub(super) fn while_awaited(mut self) -> Self {
+        self.ends_if_dropped = true;
+        self
+    }
 }
 
 impl<K: Unpin + 'static> Future for Operation<K> {

@@ -3,17 +3,17 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
-use super::bell::{Bell, Visitors};
 use super::helper::Helper;
 use super::slots::{Slots, Watch};
 use super::timers::Timers;
+use super::visitors::{Rung, Visitors};
 
 /// Requests that the kernel is told of at a time; more wait in [`Reactor::backlog`].
 const ENTRIES: u32 = 512;
@@ -47,7 +47,7 @@ thread_local! {
 /// What a thread's reactor is made of, made where its errors can be told.
 pub(super) struct Parts {
     ring: IoUring,
-    bell: Arc<Bell>,
+    rung: Arc<Rung>,
     helper: Helper,
 }
 
@@ -57,7 +57,7 @@ impl Parts {
     pub fn make(name: &str) -> io::Result<Parts> {
         Ok(Parts {
             ring: make_ring()?,
-            bell: Bell::new()?,
+            rung: Rung::new()?,
             helper: Helper::start(name)?,
         })
     }
@@ -90,7 +90,7 @@ pub(super) struct Reactor {
     backlog: RefCell<VecDeque<squeue::Entry>>,
     pub slots: RefCell<Slots>,
     pub timers: RefCell<Timers>,
-    pub bell: Arc<Bell>,
+    pub rung: Arc<Rung>,
     pub visitors: RefCell<Visitors>,
     pub helper: Helper,
     /// When the kernel was last asked what is ready.
@@ -100,7 +100,7 @@ pub(super) struct Reactor {
 impl Reactor {
     /// The calling thread's, from now on.
     pub fn start(parts: Parts) -> Rc<Reactor> {
-        let Parts { ring, bell, helper } = parts;
+        let Parts { ring, rung, helper } = parts;
         ring.submitter()
             .register_enable_rings()
             .expect("a ring that was made to be enabled");
@@ -109,7 +109,7 @@ impl Reactor {
             backlog: RefCell::default(),
             slots: RefCell::default(),
             timers: RefCell::default(),
-            bell,
+            rung,
             visitors: RefCell::default(),
             helper,
             asked: Cell::new(Instant::now()),
@@ -153,7 +153,7 @@ impl Reactor {
     }
 
     fn arm_bell(&self) {
-        self.push(watch_entry(self.bell.event().as_raw_fd(), BELL));
+        self.push(watch_entry(self.rung.bell().fd(), BELL));
     }
 
     /// Ends the watch at `place`; the kernel lets go of the descriptor within the turn.
@@ -177,12 +177,12 @@ impl Reactor {
     pub fn wait(&self) {
         let next = self.timers.borrow().next();
         let time = next.map(|next| next.saturating_duration_since(Instant::now()));
-        if time.is_some_and(|time| time.is_zero()) || !self.bell.may_sleep() {
+        if time.is_some_and(|time| time.is_zero()) || !self.rung.may_sleep() {
             self.look();
             return;
         }
         self.enter(1, time);
-        self.bell.awake();
+        self.rung.bell().awake();
         self.wake();
     }
 
@@ -278,7 +278,7 @@ impl Reactor {
             }
         }
         if rang {
-            self.bell.clear();
+            self.rung.bell().silence();
         }
         self.hear();
         self.timers.borrow_mut().fire();
@@ -286,7 +286,7 @@ impl Reactor {
 
     /// Wakes whom other threads have rung for.
     pub fn hear(&self) {
-        let rung = self.bell.take();
+        let rung = self.rung.take();
         if !rung.is_empty() {
             self.visitors.borrow_mut().wake(rung);
         }

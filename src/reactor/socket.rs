@@ -11,7 +11,7 @@ use io_uring::{opcode, types};
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Type};
 
 use super::executor::next_turn;
-use super::operation::operate_while_awaited;
+use super::operation::operate;
 use super::ring::Reactor;
 use super::slots::{Slot, Watch};
 
@@ -146,7 +146,8 @@ impl Socket {
     pub async fn writable(self: &Rc<Self>) -> io::Result<()> {
         let entry = opcode::PollAdd::new(types::Fd(self.as_raw_fd()), libc::POLLOUT as u32).build();
         // SAFETY: the entry names the descriptor, which is kept.
-        unsafe { operate_while_awaited(entry, self.clone()) }
+        unsafe { operate(entry, self.clone()) }
+            .while_awaited()
             .await
             .0
             .map(|_| ())

@@ -18,7 +18,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::bell::Bell;
 use super::clock::now_since;
 use super::executor::spawn;
 use super::lead::{Lead, Watch};
@@ -28,6 +27,7 @@ use super::poll_set::PollSet;
 use super::tasks;
 use super::waiters::{Callback, How, Waiter, Waiters};
 use super::{Inbox, PublishTable, Sink};
+use crate::bell::Bell;
 use crate::client::core::Core;
 use crate::client::core::io::{
     Answer, Command, ConsumerId, Delivery, FileFault, Input, Now, Outcome, Output, PeerId,

@@ -10,13 +10,13 @@ use flume::r#async::SendFut;
 use flume::{Receiver, RecvTimeoutError, Sender, TrySendError};
 use futures_lite::future;
 
-use super::bell::Bell;
 use super::clock::now_since;
 use super::driver::{CallersTurn, Guarded, Local, Post, Shared, turn, turn_of_caller};
 use super::executor::spawn_thread;
 use super::lead::Lead;
 use super::waiters::{Callback, How, Waiter};
 use super::{address_server, tasks};
+use crate::bell::Bell;
 use crate::client::core::Core;
 use crate::client::core::io::{Answer, Command, ConsumerId, Delivery, Input, ProducerId, Ticket};
 use crate::client::core::producer::unique_key::UniqueKeys;

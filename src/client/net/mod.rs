@@ -5,11 +5,10 @@
 //! The loop is glommio's, and its types stay in `executor`. A program that links this library
 //! needs nothing else. A wake-up of its loop is several system calls, which is too much where one
 //! message may be all it is for. So the loop makes connections, and otherwise the thread waits in poll(2) for its sockets and
-//! for a bell (`bell`), which whoever leaves something for it rings: a wake-up is one poll, one
+//! for a bell (`crate::bell`), which whoever leaves something for it rings: a wake-up is one poll, one
 //! read and one write. Blocking sends that come alone do without it altogether (`lead`).
 
 mod address_server;
-mod bell;
 mod clock;
 mod driver;
 mod executor;

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use flume::Receiver;
 use futures_lite::future;
 
-use super::bell::Bell;
 use super::driver::{Post, Shared, turn};
 use super::executor::{connect_to, runtimes_turn, sleep};
 use super::poll_set::PollSet;
 use super::resolve::resolve;
+use crate::bell::Bell;
 use crate::client::core::io::{Input, PeerId};
 
 /// Posts of one turn: with more, sockets have their turn in between.

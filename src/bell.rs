@@ -1,10 +1,10 @@
-//! What wakes the client's thread while it waits for its sockets.
+//! What wakes a thread while it waits for its sockets.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// An eventfd that is written only while the client's thread waits, or is about to.
+/// An eventfd that is written only while its thread waits, or is about to.
 #[derive(Debug)]
 pub(crate) struct Bell {
     fd: OwnedFd,
@@ -33,7 +33,7 @@ impl Bell {
         self.fd.as_raw_fd()
     }
 
-    /// Wakes the client's thread, after something was left for it.
+    /// Wakes the thread, after something was left for it.
     pub fn ring(&self) {
         // Either the thread sees what was left, or this one that the thread waits.
         fence(Ordering::SeqCst);
@@ -45,13 +45,13 @@ impl Bell {
         }
     }
 
-    /// The client's thread is about to wait, and looks once more after this whether it need.
+    /// The thread is about to wait, and looks once more after this whether it need.
     pub fn listen(&self) {
         self.waits.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// The client's thread is awake.
+    /// The thread is awake.
     pub fn awake(&self) {
         self.waits.store(false, Ordering::Relaxed);
     }
