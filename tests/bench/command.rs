@@ -1,6 +1,6 @@
 //! The command as a child process, and its result.
 
-use crate::common::{Client, max_offset, unique};
+use crate::common::{Client, Pull, max_offset, records, unique};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -96,4 +96,20 @@ pub fn stored(client: &mut Client, topic: &str, queues: i32) -> i64 {
     (0..queues)
         .map(|queue| max_offset(client, topic, queue))
         .sum()
+}
+
+/// The first records of a topic's queue 0, that many. One answer may hold less than there
+/// is: what is not in memory comes with the next.
+pub fn first_records(client: &mut Client, topic: &str, count: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    loop {
+        let have = records(&bytes).len();
+        if have >= count {
+            assert_eq!(have, count);
+            return bytes;
+        }
+        let mut pull = Pull::new(topic, 0, have as i64);
+        pull.max = (count - have) as i32;
+        bytes.extend(client.call(pull).expect(0).body);
+    }
 }

@@ -1,7 +1,7 @@
 //! What is wrong is named, with the address, and ends the run in time.
 
-use crate::command::{Found, bench};
-use crate::common::{Pull, shared, unique};
+use crate::command::{Found, bench, first_records};
+use crate::common::{shared, unique};
 use crate::impostor::{Answer, broker, listen};
 use ringmq::wire::command::Response;
 use std::io::Write;
@@ -169,16 +169,12 @@ fn queue_offsets_that_cannot_be_are_refused() {
 /// A broker that tells of 1000 messages and has none beyond the 32nd.
 #[test]
 fn an_existing_topic_that_is_read_in_part_fails_the_run() {
-    let some = Pull::new(&filled_with_32(), 0, 0);
-    let some = shared().connect().call(some).expect(0);
-    assert_eq!(some.records().len(), 32);
+    let some = first_records(&mut shared().connect(), &filled_with_32(), 32);
     let address = broker(move |request| match request.fixed.code {
         30 => Answer::Reply(Response::ok().with("offset", 1000)),
         31 => Answer::Reply(Response::ok().with("offset", 0)),
         11 => match request.get("queueOffset").map(str::parse) {
-            Some(Ok(0)) => {
-                Answer::Reply(Response::body(some.body.clone()).with("nextBeginOffset", 32))
-            }
+            Some(Ok(0)) => Answer::Reply(Response::body(some.clone()).with("nextBeginOffset", 32)),
             _ => Answer::Reply(Response::error(19, "nothing").with("nextBeginOffset", 32)),
         },
         _ => Answer::Reply(Response::error(3, "unknown")),
