@@ -217,7 +217,10 @@ impl BrokerShard {
     pub(super) async fn load_record(&self, entry: Entry) -> io::Result<Option<Vec<u8>>> {
         for _ in 0..LOADS_MAX {
             let mut fetch = Fetch::default();
-            match self.store.with(|store| store.fetch(&entry, &mut fetch)) {
+            match self
+                .store
+                .with(|store| store.fetch(&entry, None, &mut fetch))
+            {
                 Ok(found) => return Ok(found.then(|| fetch.into_pieces().concat())),
                 Err(missing) => self.store.load(missing).await?,
             }

@@ -18,6 +18,10 @@ const SCAN_ENTRIES_MIN: usize = 800;
 /// Entries taken from a queue at once.
 const SCAN_STEP: usize = 64;
 
+/// So many entries later a record's first bytes are needed when the processor is asked for
+/// them: a record that was read from the device is in no cache.
+const LATER: usize = 4;
+
 /// Loads that one pull may cause before it is answered with what is known:
 /// an answer that says "again" is better than a read without an end.
 const LOADS_MAX: usize = 64;
@@ -261,14 +265,14 @@ impl BrokerShard {
                 if entries.is_empty() {
                     break;
                 }
-                for entry in &entries {
+                for (n, entry) in entries.iter().enumerate() {
                     let size = entry.size.max(0) as usize;
                     if messages > 0 && (messages >= max_messages || fetch.len() + size > max_bytes)
                     {
                         break 'scan;
                     }
                     if job.filter.accepts(entry.tags_code) {
-                        match store.fetch(entry, &mut fetch) {
+                        match store.fetch(entry, entries.get(n + LATER), &mut fetch) {
                             Ok(true) => messages += 1,
                             Ok(false) => {}
                             // What is there is an answer; the rest is loaded next time.

@@ -55,10 +55,14 @@ pub struct CommitLog {
     /// Position of the first byte of the oldest segment.
     min: u64,
     written: u64,
+    /// Position up to which writes to the device have begun.
+    begun: u64,
     flushed: u64,
     durable: u64,
     /// End of the newest segment file that exists.
     prepared_end: u64,
+    /// Where zeros are being written.
+    zeroed: Option<u64>,
     unprepared: Option<String>,
     unwritable: Option<String>,
     failed: Option<String>,
@@ -86,9 +90,11 @@ impl CommitLog {
             ring_start: block_start,
             min: segments.start,
             written: end,
+            begun: end,
             flushed: end,
             durable: end,
             prepared_end: segments.end,
+            zeroed: None,
             unprepared: None,
             unwritable: None,
             failed: None,
@@ -183,7 +189,8 @@ impl CommitLog {
                 None => NoRoom::Later,
             });
         }
-        if self.ring_has_room(bytes) {
+        let is_clear = self.zeroed.is_none_or(|at| self.written + bytes <= at);
+        if is_clear && self.ring_has_room(bytes) {
             Ok(())
         } else {
             Err(NoRoom::Later)
@@ -232,23 +239,49 @@ impl CommitLog {
         held.then(|| self.tail.read(position, len))
     }
 
-    /// What the device should be given next: at most `bytes_max` bytes, within
-    /// one segment, from the block that holds the first byte it does not have.
-    pub fn next_flush(&self, bytes_max: usize) -> Option<FlushPlan> {
-        if self.failed.is_some() || self.flushed == self.written {
+    /// Bytes that no write to the device has begun for.
+    pub fn waiting(&self) -> u64 {
+        self.written - self.begun
+    }
+
+    /// What the device should be given next: at most `bytes_max` bytes, within one segment,
+    /// from the block that holds the first byte that no write has begun for; with `whole`,
+    /// whole blocks.
+    ///
+    /// Writes may be under way at the same time, as the device may end them in any order:
+    /// no two have a block in common, and they are of one segment, so that what a power loss
+    /// leaves behind a missing one lies in the segment that the log then ends in.
+    pub fn next_flush(&self, bytes_max: usize, whole: bool) -> Option<FlushPlan> {
+        if self.failed.is_some() || self.begun == self.written {
             return None;
         }
-        let start = align_down(self.flushed);
+        let start = align_down(self.begun);
+        let is_under_way = self.begun > self.flushed;
+        if is_under_way && (start < self.begun || start % self.segment_bytes == 0) {
+            return None;
+        }
         let segment = start - start % self.segment_bytes;
         let end = self
             .written
             .min(start + bytes_max as u64)
             .min(segment + self.segment_bytes);
-        Some(FlushPlan {
+        let end = if whole { align_down(end) } else { end };
+        (end > self.begun).then_some(FlushPlan {
             segment,
             start,
             end,
         })
+    }
+
+    /// The write of a plan begins.
+    pub fn begin(&mut self, plan: &FlushPlan) {
+        debug_assert!((self.begun + 1..=self.written).contains(&plan.end));
+        self.begun = plan.end;
+    }
+
+    /// What the device has not been given is given to it once more; no write is under way.
+    pub fn begin_again(&mut self) {
+        self.begun = self.flushed;
     }
 
     /// The bytes of a plan: whole blocks where they lie in the ring, in which they stay as they
@@ -260,7 +293,7 @@ impl CommitLog {
 
     /// The device has been given everything in front of `position`.
     pub fn set_flushed(&mut self, position: u64) {
-        debug_assert!((self.flushed..=self.written).contains(&position));
+        debug_assert!((self.flushed..=self.begun).contains(&position));
         self.flushed = position;
         self.tail.set_flushed(position);
     }
@@ -276,6 +309,18 @@ impl CommitLog {
     pub fn set_prepared(&mut self, end: u64) {
         self.prepared_end = end;
         self.unprepared = None;
+    }
+
+    /// Zeros are being written behind the log's end, from a position on: until that is done
+    /// nothing is appended that would come to lie there.
+    pub fn set_zeroed(&mut self, from: Option<u64>) {
+        debug_assert!(from.is_none_or(|from| from >= self.written));
+        self.zeroed = from;
+    }
+
+    /// Whether zeros are being written.
+    pub fn is_zeroed(&self) -> bool {
+        self.zeroed.is_some()
     }
 
     /// The next segment file could not be made. Returns whether that is news.

@@ -10,18 +10,20 @@ use std::time::Duration;
 
 use futures_lite::future;
 
-use super::blocks::CACHE_BLOCK_BYTES;
+use super::block_loads::{load_block, read_on};
 use super::checkpoint::{IndexMark, Vouched};
 use super::consume_queue::{Entry, QueueIndex};
-use super::edge::{Edge, Files, LogFile, LogMode, Patience, Ring, if_there};
-use super::flush::flush_log;
+use super::edge::{Edge, Files, LogFile, Patience, Ring, if_there};
+use super::flush::flush_gathered;
 use super::index::{IndexFiles, IndexSlot, run_index};
 use super::layout::consume_queue_root;
+use super::prepare::fill_found;
 use super::queue_files::{self, Touched};
 use super::queue_writer::write_queues;
 use super::retention::Retention;
-use super::shard_store::{Missing, ShardStore, StoreSettings};
-use super::{OpenError, RecoveryReport, ShardId, recovery, segment, spare};
+use super::shard_store::{AckLevel, Missing, ShardStore, StoreSettings};
+use super::sync_flush::flush_awaited;
+use super::{OpenError, RecoveryReport, ShardId, recovery, spare};
 use crate::local_event::LocalEvent;
 
 /// Time between two rounds of queue writes.
@@ -29,9 +31,6 @@ const QUEUE_WRITE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Time between two rounds of queue writes that are synced.
 const QUEUE_SYNC_INTERVAL: Duration = Duration::from_secs(5);
-
-/// Segment files kept open for reading. At the bound all are closed.
-const READ_FILES_MAX: usize = 32;
 
 /// What the tasks of a store share.
 pub(super) struct Shared {
@@ -57,9 +56,10 @@ pub(super) struct Shared {
     /// A round of queue writes is under way.
     pub writing_queues: Cell<bool>,
     pub retention: Retention,
-    read_files: RefCell<HashMap<u64, Rc<dyn LogFile>>>,
+    /// Segments that are open for reading.
+    pub read_files: RefCell<HashMap<u64, Rc<dyn LogFile>>>,
     /// Blocks that are being read.
-    loading: RefCell<HashMap<u64, Rc<LocalEvent>>>,
+    pub loading: RefCell<HashMap<u64, Rc<LocalEvent>>>,
     /// Queue files written since the last sync.
     pub touched: RefCell<Touched>,
     /// The index; `None`: keys are not indexed.
@@ -162,6 +162,11 @@ impl StoreHandle {
         if !had_many && state.has_many_entries() {
             self.shared.many_entries.notify();
         }
+        let reached = state.take_reached();
+        drop(state);
+        if let Some(reached) = reached {
+            read_on(&self.shared, reached);
+        }
         result
     }
 
@@ -177,7 +182,7 @@ impl StoreHandle {
     pub async fn load(&self, missing: Missing) -> io::Result<()> {
         match missing {
             Missing::Entries { queue, first } => self.load_entries(queue, first).await,
-            Missing::Block { position } => self.load_block(position).await,
+            Missing::Block { position } => load_block(&self.shared, position).await,
         }
     }
 
@@ -214,92 +219,6 @@ impl StoreHandle {
         Ok(())
     }
 
-    /// Loads a block once for all who want it at the same time; reads ahead for
-    /// who reads on.
-    async fn load_block(&self, position: u64) -> io::Result<()> {
-        let shared = &self.shared;
-        let loading = shared.loading.borrow().get(&position).cloned();
-        if let Some(loading) = loading {
-            loading.wait().await;
-            return Ok(());
-        }
-        let done = Rc::new(LocalEvent::default());
-        shared.loading.borrow_mut().insert(position, done.clone());
-        let loaded = self.read_block(position).await;
-        shared.loading.borrow_mut().remove(&position);
-        done.notify();
-        let next = position + CACHE_BLOCK_BYTES;
-        let reads_on = shared.state.borrow().reads_on(position, next);
-        if loaded.is_ok() && reads_on && !shared.loading.borrow().contains_key(&next) {
-            let me = self.clone();
-            shared.loading.borrow_mut().insert(next, Rc::default());
-            shared.edge.spawn(Box::pin(async move {
-                // Who needs it and does not find it says what is wrong.
-                let _ = me.read_block(next).await;
-                let done = me.shared.loading.borrow_mut().remove(&next);
-                done.inspect(|done| done.notify());
-            }));
-        }
-        loaded
-    }
-
-    async fn read_block(&self, position: u64) -> io::Result<()> {
-        let read = self.read_block_of_log(position).await;
-        if position < self.shared.state.borrow().log.min() {
-            // Deleted meanwhile: who asks again finds that there is no record.
-            return Ok(());
-        }
-        read
-    }
-
-    async fn read_block_of_log(&self, position: u64) -> io::Result<()> {
-        let shared = &self.shared;
-        let (base, end) = {
-            let log = &shared.state.borrow().log;
-            let base = position - position % log.segment_bytes();
-            let end = log.flushed().min(base + log.segment_bytes());
-            (base, end.min(position + CACHE_BLOCK_BYTES))
-        };
-        if end <= position {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                format!("position {position} is not in the log"),
-            ));
-        }
-        let file = self.read_file(base).await?;
-        let len = (end - position) as usize;
-        let bytes = file.read(position - base, len).await?;
-        if bytes.len() < len {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                format!(
-                    "segment {base} ends at byte {}",
-                    position - base + bytes.len() as u64
-                ),
-            ));
-        }
-        shared.state.borrow_mut().insert_block(position, bytes);
-        Ok(())
-    }
-
-    async fn read_file(&self, base: u64) -> io::Result<Rc<dyn LogFile>> {
-        let shared = &self.shared;
-        if let Some(file) = shared.read_files.borrow().get(&base) {
-            return Ok(file.clone());
-        }
-        let path = segment::path(&shared.dir, shared.shard, base);
-        let file = shared.edge.open_log(&path, LogMode::Read).await?;
-        if base < shared.state.borrow().log.min() {
-            return Ok(file);
-        }
-        let mut files = shared.read_files.borrow_mut();
-        if files.len() >= READ_FILES_MAX {
-            files.clear();
-        }
-        files.insert(base, file.clone());
-        Ok(file)
-    }
-
     /// Removes a topic's queues and their files.
     pub async fn remove_topic(&self, topic: &str) {
         let removed = self.with(|store| store.remove_topic(topic));
@@ -329,15 +248,15 @@ impl StoreHandle {
         shared.state.borrow_mut().log.close();
         shared.work.notify();
         loop {
-            let (target, durable, failed) = {
+            let (is_durable, failed) = {
                 let log = &shared.state.borrow().log;
                 let failed = log.failure().map(str::to_owned);
-                (log.written(), log.durable(), failed)
+                (log.durable() == log.written() && !log.is_zeroed(), failed)
             };
             if let Some(why) = failed {
                 return Err(io::Error::other(why));
             }
-            if durable == target {
+            if is_durable {
                 break;
             }
             shared.progress.wait().await;
@@ -351,7 +270,14 @@ impl StoreHandle {
 pub fn run_background(handle: &StoreHandle) {
     let edge = &handle.shared.edge;
     let shared = handle.shared.clone();
-    edge.spawn(Box::pin(async move { flush_log(&shared).await }));
+    fill_found(&shared);
+    let ack = shared.state.borrow().settings().ack;
+    edge.spawn(Box::pin(async move {
+        match ack {
+            AckLevel::Written => flush_gathered(&shared).await,
+            AckLevel::Durable => flush_awaited(&shared).await,
+        }
+    }));
     let shared = handle.shared.clone();
     edge.spawn(Box::pin(async move { run_index(&shared).await }));
     let shared = handle.shared.clone();

@@ -15,6 +15,7 @@
 //! [`handle`], [`flush`] and [`queue_writer`], by way of [`edge`]. This module
 //! knows no socket and no request.
 
+mod block_loads;
 mod blocks;
 mod check;
 mod checkpoint;
@@ -31,6 +32,7 @@ mod index;
 mod json_file;
 mod layout;
 mod lock;
+mod log_writer;
 mod pieces;
 mod prepare;
 mod queue_files;
@@ -44,9 +46,11 @@ mod segment;
 mod segments;
 mod shard_store;
 mod spare;
+mod sync_flush;
 mod tail;
 #[cfg(test)]
 mod tests;
+mod zero_fill;
 
 pub use check::{Fault, LogCheck, adopt_tail, check_log, cut_log};
 pub use commit_log::NoRoom;

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use super::blocks::{BlockCache, CACHE_BLOCK_BYTES};
+use super::blocks::{BlockCache, CACHE_BLOCK_BYTES, Reached};
 use super::checkpoint::Vouched;
 use super::commit_log::{CommitLog, NoRoom};
 use super::consume_queue::{ENTRY_BYTES, Entry, Queue, QueueIndex, Queues};
@@ -380,12 +380,7 @@ impl ShardStore {
 
     /// Whether enough has gathered for a write.
     pub(super) fn is_gathered(&self) -> bool {
-        self.unflushed() >= self.worth_a_write
-    }
-
-    /// Bytes that the device has not been given.
-    pub(super) fn unflushed(&self) -> u64 {
-        self.log.written() - self.log.flushed()
+        self.log.waiting() >= self.worth_a_write
     }
 
     /// Reads up to `max` visible entries from queue offset `from` on.
@@ -462,32 +457,54 @@ impl ShardStore {
         });
     }
 
-    /// Whether who reads the block at `position` is likely to want the one at
-    /// `next`: it came from the block before, and the next is there to be read.
-    pub(super) fn reads_on(&self, position: u64, next: u64) -> bool {
-        let same_segment = next % self.log.segment_bytes() != 0;
-        let whole = next + CACHE_BLOCK_BYTES <= self.log.flushed();
+    /// Whether a block was read that lies in front of the one at `position`, so that who
+    /// reads this one is likely to read on.
+    pub(super) fn reads_on(&self, position: u64) -> bool {
         let came_from = position.checked_sub(CACHE_BLOCK_BYTES);
-        same_segment
-            && whole
-            && came_from.is_none_or(|before| self.blocks.contains(before))
-            && !self.blocks.contains(next)
+        came_from.is_none_or(|before| self.blocks.contains(before))
     }
 
-    /// Keeps a block that was read.
-    pub(super) fn insert_block(&mut self, position: u64, bytes: Bytes) {
+    /// How many of the next `blocks` blocks, the first of which begins at `position`, can be
+    /// read ahead: they are whole, in one segment, and not there yet.
+    pub(super) fn blocks_ahead(&self, position: u64, blocks: u64) -> u64 {
+        let segment_bytes = self.log.segment_bytes();
+        if position % segment_bytes == 0 {
+            return 0;
+        }
+        let segment_end = position - position % segment_bytes + segment_bytes;
+        let end = self.log.flushed().min(segment_end);
+        let is_missing = |n: &u64| {
+            let start = position + n * CACHE_BLOCK_BYTES;
+            start + CACHE_BLOCK_BYTES <= end && !self.blocks.contains(start)
+        };
+        (0..blocks).take_while(is_missing).count() as u64
+    }
+
+    /// Where a reader has come to blocks that were read ahead.
+    pub(super) fn take_reached(&mut self) -> Option<Reached> {
+        self.blocks.take_reached()
+    }
+
+    /// Keeps a block that was read, the first of `ahead` that nobody asked for yet.
+    pub(super) fn insert_block(&mut self, position: u64, bytes: Bytes, ahead: u64) {
         // Its segment may have been deleted while it was read.
         if position >= self.log.min() {
-            self.blocks.insert(position, bytes);
+            self.blocks.insert(position, bytes, ahead);
         }
     }
 
     /// Adds the record of an entry to `out`. `false` where there is no record
-    /// (any more, or ever): the reader passes over the entry.
+    /// (any more, or ever): the reader passes over the entry. That of `later` is likely to
+    /// be asked for soon.
     ///
     /// # Errors
     /// [`Missing`], with nothing added.
-    pub fn fetch(&mut self, entry: &Entry, out: &mut Fetch) -> Result<bool, Missing> {
+    pub fn fetch(
+        &mut self,
+        entry: &Entry,
+        later: Option<&Entry>,
+        out: &mut Fetch,
+    ) -> Result<bool, Missing> {
         let Some(position) = self.log.position(entry.physical) else {
             return Ok(false);
         };
@@ -496,10 +513,20 @@ impl ShardStore {
         if entry.size <= 8 || position < self.log.min() || end > self.watermark() {
             return Ok(false);
         }
+        let split = self.split(position, end);
+        if split == end {
+            let later = later.and_then(|later| self.log.position(later.physical));
+            if let Some((block, range)) = self.blocks.slice(position, len, later.unwrap_or(0)) {
+                let is_there = is_head_of(&block[range.start..][..8], entry.size);
+                if is_there {
+                    out.slice(block, range);
+                }
+                return Ok(is_there);
+            }
+        }
         if !is_head_of(&self.head(position)?, entry.size) {
             return Ok(false);
         }
-        let split = self.split(position, end);
         if split > position {
             self.blocks
                 .slices(position, (split - position) as usize, |block, range| {

@@ -227,7 +227,7 @@ async fn read(store: &StoreHandle) {
             for entry in &entries {
                 for _ in 0..100 {
                     let mut out = Fetch::default();
-                    match store.with(|store| store.fetch(entry, &mut out)) {
+                    match store.with(|store| store.fetch(entry, None, &mut out)) {
                         Ok(true) => assert_eq!(out.len(), entry.size as usize),
                         Ok(false) => {}
                         Err(missing) => {

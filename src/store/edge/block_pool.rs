@@ -12,7 +12,7 @@ use crate::store::blocks::CACHE_BLOCK_BYTES;
 
 /// Unused buffers that are kept. Answers that wait to be sent may hold more; these are given
 /// back when they are done.
-const KEPT_MAX: usize = 16;
+const KEPT_MAX: usize = 32;
 
 /// Buffers of [`CACHE_BLOCK_BYTES`]. An answer may end on another shard than it began on, so
 /// a buffer comes back from any thread; the lock is taken once a buffer.
@@ -68,15 +68,12 @@ pub(super) struct Loan {
 }
 
 impl BlockPool {
-    /// A buffer of at least `bytes` bytes.
-    pub(super) fn take(&self, bytes: usize) -> Loan {
-        let block = CACHE_BLOCK_BYTES as usize;
-        let kept = match bytes <= block {
-            true => self.lock().pop(),
-            false => None,
-        };
+    /// A buffer of [`CACHE_BLOCK_BYTES`].
+    pub(super) fn take(&self) -> Loan {
+        let kept = self.lock().pop();
+        let new = || Buffer::new(CACHE_BLOCK_BYTES as usize);
         Loan {
-            buffer: Some(kept.unwrap_or_else(|| Buffer::new(bytes.max(block)))),
+            buffer: Some(kept.unwrap_or_else(new)),
             filled: 0,
             pool: self.clone(),
         }
@@ -116,7 +113,7 @@ impl Drop for Loan {
             return;
         };
         let mut unused = self.pool.lock();
-        if buffer.len() == CACHE_BLOCK_BYTES as usize && unused.len() < KEPT_MAX {
+        if unused.len() < KEPT_MAX {
             unused.push(buffer);
         }
     }
@@ -129,18 +126,17 @@ mod tests {
     #[test]
     fn a_buffer_is_lent_again_when_the_last_clone_is_gone_and_never_before() {
         let pool = BlockPool::default();
-        let mut loan = pool.take(10);
+        let mut loan = pool.take();
         let first = loan.buffer().as_mut_ptr();
         assert_eq!(first as usize % BLOCK_BYTES, 0);
         let bytes = loan.into_bytes(10);
         let part = bytes.slice(3..5);
         drop(bytes);
-        let mut other = pool.take(CACHE_BLOCK_BYTES as usize);
+        let mut other = pool.take();
         assert_ne!(other.buffer().as_mut_ptr(), first);
         std::thread::spawn(move || drop(part)).join().unwrap();
-        assert_eq!(pool.take(1).buffer().as_mut_ptr(), first);
-        assert_eq!(pool.take(1 << 20).buffer().len(), 1 << 20);
-        let many: Vec<Loan> = (0..3 * KEPT_MAX).map(|_| pool.take(1)).collect();
+        assert_eq!(pool.take().buffer().as_mut_ptr(), first);
+        let many: Vec<Loan> = (0..3 * KEPT_MAX).map(|_| pool.take()).collect();
         drop(many);
         assert_eq!(pool.lock().len(), KEPT_MAX);
     }

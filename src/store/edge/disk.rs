@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -237,6 +237,20 @@ impl StoreFile for DiskFile {
         // the file and growing it again does the same.
         self.set_len(from)?;
         self.set_len(bytes)
+    }
+
+    fn unwritten(&self, from: u64) -> io::Result<u64> {
+        let metadata = named(&self.path, self.file.metadata())?;
+        let size = metadata.len();
+        if metadata.blocks() * 512 < size {
+            // They are not reserved: to write to them takes space.
+            return Ok(size);
+        }
+        let (fd, from) = (self.file.as_raw_fd(), from.min(size) as libc::off_t);
+        // SAFETY: a plain system call on an open descriptor.
+        let at = unsafe { libc::lseek(fd, from, libc::SEEK_HOLE) };
+        // Where holes are not told of, there is none in front of the end.
+        Ok(u64::try_from(at).map_or(size, |at| at.min(size)))
     }
 
     fn sync(&self) -> io::Result<()> {

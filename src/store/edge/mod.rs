@@ -229,6 +229,13 @@ pub trait StoreFile: Send + Sync {
     /// Those of the file system.
     fn clear(&self, from: u64, bytes: u64) -> io::Result<()>;
 
+    /// The first byte at or behind `from` whose block is reserved and was never written; the
+    /// file's size where there is none, or the file system does not tell.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    fn unwritten(&self, from: u64) -> io::Result<u64>;
+
     /// Makes the device promise the content and the size.
     ///
     /// # Errors
@@ -342,8 +349,9 @@ pub trait LogFile {
     /// from it until the write is done. A short write is an error.
     fn write(&self, at: u64, blocks: BlocksToWrite) -> Local<'_, io::Result<()>>;
 
-    /// Reads up to `len` bytes at byte `at`, the start of a block.
-    fn read(&self, at: u64, len: usize) -> Local<'_, io::Result<Bytes>>;
+    /// Reads up to `len` bytes at byte `at`, the start of a block: whole cached blocks, and
+    /// what is left.
+    fn read(&self, at: u64, len: usize) -> Local<'_, io::Result<Vec<Bytes>>>;
 
     /// Makes the device promise all that was written. Never to be tried again.
     fn sync(&self) -> Local<'_, io::Result<()>>;

@@ -22,6 +22,7 @@ use super::blocks_to_write::BlocksToWrite;
 use super::{Disk, Edge, Files, Local, LogFile, LogMode};
 use crate::reactor::{self, Operation, operate};
 use crate::store::BLOCK_BYTES;
+use crate::store::blocks::CACHE_BLOCK_BYTES;
 
 /// The loop that the caller's thread runs.
 pub struct Ring {
@@ -160,18 +161,34 @@ impl LogFile for Segment {
         })
     }
 
-    fn read(&self, at: u64, len: usize) -> Local<'_, io::Result<Bytes>> {
+    fn read(&self, at: u64, len: usize) -> Local<'_, io::Result<Vec<Bytes>>> {
         debug_assert!(at % BLOCK_BYTES as u64 == 0);
-        let whole = len.next_multiple_of(BLOCK_BYTES);
-        let mut loan = self.pool.take(whole);
-        let entry = opcode::Read::new(target(&self.file), loan.buffer().as_mut_ptr(), whole as u32)
+        let block = CACHE_BLOCK_BYTES as usize;
+        let mut loans = Vec::with_capacity(len.div_ceil(block));
+        let mut iovecs = Vec::with_capacity(len.div_ceil(block));
+        for begin in (0..len).step_by(block) {
+            let mut loan = self.pool.take();
+            iovecs.push(libc::iovec {
+                iov_base: loan.buffer().as_mut_ptr().cast(),
+                iov_len: (len - begin).min(block).next_multiple_of(BLOCK_BYTES),
+            });
+            loans.push(loan);
+        }
+        let iovecs: Box<[libc::iovec]> = iovecs.into();
+        let entry = opcode::Readv::new(target(&self.file), iovecs.as_ptr(), iovecs.len() as u32)
             .offset(at)
             .build();
-        // SAFETY: the entry names the buffer, which is that long, and the file: both are kept.
-        let read = unsafe { operate(entry, (loan, self.file.clone())) };
+        // SAFETY: the entry names the list, which is on the heap, the buffers in it, which are
+        // that long, and the file: all are kept.
+        let read = unsafe { operate(entry, (iovecs, loans, self.file.clone())) };
         Box::pin(async move {
-            let (read, (loan, _)) = read.await;
-            Ok(loan.into_bytes(read?.min(len)))
+            let (read, (_, loans, _)) = read.await;
+            let read = read?.min(len);
+            let begins = (0..read).step_by(block);
+            Ok(begins
+                .zip(loans)
+                .map(|(begin, loan)| loan.into_bytes((read - begin).min(block)))
+                .collect())
         })
     }
 

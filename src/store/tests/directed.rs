@@ -8,11 +8,11 @@ use std::time::Duration;
 use super::life::{Checked, ensure, run};
 use super::machine::{Cut, Faults, Machine, Outcome, World};
 use super::model::{QUEUES, Spec};
-use super::{Dice, Place};
+use super::{Dice, Place, SEGMENT_BYTES};
 use crate::reactor::{blocking, sleep, spawn};
 use crate::store::checkpoint::{IndexVouched, Stored};
-use crate::store::edge::Edge;
-use crate::store::{AckLevel, Disk, ShardId, StoreHandle, run_background};
+use crate::store::edge::{Edge, Files, Mode};
+use crate::store::{AckLevel, Disk, ShardId, StoreHandle, run_background, segment};
 
 fn open(place: &Place) -> Checked<StoreHandle> {
     let opened = StoreHandle::open(&place.dir, place.shard, place.settings.clone());
@@ -155,4 +155,36 @@ fn nothing_is_promised_after_a_sync_that_failed() {
         "it is vouched for all the same"
     );
     assert_eq!(index_after_power_loss(&machine), IndexVouched::default());
+}
+
+/// Under SYNC_FLUSH the blocks ahead of the log are written before they are needed, in the
+/// first segment and in one that a start finds.
+#[test]
+fn what_lies_ahead_of_the_log_is_filled() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = Place::make(Arc::new(Disk), dir.path(), ShardId(0), AckLevel::Durable);
+    let (again, cleared) = (place.clone(), place.clone());
+    let filled = |place: Place| {
+        run(move || async move {
+            let store = open(&place)?;
+            run_background(&store);
+            let path = segment::path(&place.dir, place.shard, 0);
+            let (ahead, size) = (SEGMENT_BYTES / 2, SEGMENT_BYTES);
+            for _ in 0..1000 {
+                sleep(Duration::from_millis(10)).await;
+                let file = Disk.open(&path, Mode::Read);
+                if file.is_ok_and(|file| file.unwritten(ahead).is_ok_and(|at| at == size)) {
+                    store.close().await.map_err(|error| error.to_string())?;
+                    return Ok(());
+                }
+            }
+            Err("there are unwritten blocks after 10 s".to_owned())
+        })
+        .unwrap();
+    };
+    filled(place);
+    let path = segment::path(&cleared.dir, cleared.shard, 0);
+    let file = Disk.open(&path, Mode::Write).unwrap();
+    file.clear(0, SEGMENT_BYTES).unwrap();
+    filled(again);
 }

@@ -1,11 +1,12 @@
 //! The log's decisions alone: places, rolls, writes to the device.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use proptest::prelude::*;
 
 use super::{Dice, TAIL_BYTES, config};
-use crate::store::commit_log::{CommitLog, NoRoom};
+use crate::store::commit_log::{CommitLog, FlushPlan, NoRoom};
 use crate::store::edge::Disk;
 use crate::store::tail::Tail;
 use crate::store::{BLOCK_BYTES, ShardId};
@@ -13,9 +14,12 @@ use crate::store::{BLOCK_BYTES, ShardId};
 #[derive(Clone, Debug)]
 enum Step {
     Append(usize),
-    /// A write of at most so many bytes begins, unless one is under way.
-    Begin(usize),
-    Finish,
+    /// A write of at most so many bytes begins, or of whole blocks alone.
+    Begin(usize, bool),
+    /// One of the writes under way ends.
+    Finish(usize),
+    /// Those under way are given up, and what they were to write is written again.
+    Fail,
     Prepare,
     Sync,
 }
@@ -24,8 +28,10 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (91usize..5000).prop_map(Step::Append),
         3 => (91usize..1_100_000).prop_map(Step::Append),
-        3 => (1usize..257).prop_map(|blocks| Step::Begin(blocks * BLOCK_BYTES)),
-        3 => Just(Step::Finish),
+        3 => (1usize..257, any::<bool>())
+            .prop_map(|(blocks, whole)| Step::Begin(blocks * BLOCK_BYTES, whole)),
+        3 => (0usize..4).prop_map(Step::Finish),
+        1 => Just(Step::Fail),
         1 => Just(Step::Prepare),
         1 => Just(Step::Sync),
     ]
@@ -33,8 +39,8 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #![proptest_config(config(192))]
-    /// The device gets every byte of the log once it is there, in order, block
-    /// by block, and the ring holds all that the device lacks.
+    /// The device gets every byte of the log once it is there, block by block, and the ring
+    /// holds all that the device lacks, whichever of the writes under way ends first.
     #[test]
     fn places_and_writes_make_one_log(
         steps in prop::collection::vec(step(), 1..120),
@@ -45,11 +51,11 @@ proptest! {
         let tail = Tail::create(&Disk, &dir.path().join("tail"), TAIL_BYTES, 0, start).unwrap();
         let mut dice = Dice::new(seed);
         let mut written = dice.bytes(start as usize);
-        let mut device = written.clone();
         let last_block = &written[start as usize / BLOCK_BYTES * BLOCK_BYTES..];
         let mut log = CommitLog::new(ShardId(0), segment, tail, 0..segment, start, last_block);
         let limit = (TAIL_BYTES - BLOCK_BYTES).min(segment as usize - 8);
-        let mut in_flight = None;
+        let mut begun = start;
+        let mut in_flight = VecDeque::new();
         let mut fillers = Vec::new();
         for step in steps {
             match step {
@@ -94,47 +100,70 @@ proptest! {
                     }
                     prop_assert_eq!(log.written(), written.len() as u64);
                 }
-                Step::Begin(bytes_max) if in_flight.is_none() => {
-                    let Some(plan) = log.next_flush(bytes_max) else {
-                        prop_assert_eq!(log.flushed(), log.written());
+                Step::Begin(bytes_max, whole) => {
+                    let block = begun / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+                    let Some(plan) = log.next_flush(bytes_max, whole) else {
+                        let is_partly_written = !in_flight.is_empty() && begun > block;
+                        let is_at_segment = !in_flight.is_empty() && begun % segment == 0;
+                        let is_partial = whole && log.written() - block < BLOCK_BYTES as u64;
+                        prop_assert!(
+                            is_partly_written || is_at_segment || is_partial || begun == log.written()
+                        );
                         continue;
                     };
-                    let block = log.flushed() / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
                     prop_assert_eq!(plan.start, block);
-                    prop_assert!(plan.end > log.flushed() && plan.end <= log.written());
+                    prop_assert!(plan.end > begun && plan.end <= log.written());
                     prop_assert_eq!(plan.segment, plan.start / segment * segment);
                     prop_assert!(plan.end <= plan.segment + segment);
                     prop_assert!((plan.end - plan.start) as usize <= bytes_max);
-                    in_flight = Some((plan, log.blocks(&plan)));
+                    prop_assert!(!whole || plan.end % BLOCK_BYTES as u64 == 0);
+                    for (other, _, _) in &in_flight {
+                        let other: &FlushPlan = other;
+                        prop_assert_eq!(other.segment, plan.segment);
+                        let blocks = other.end.next_multiple_of(BLOCK_BYTES as u64);
+                        prop_assert!(blocks <= plan.start);
+                    }
+                    log.begin(&plan);
+                    begun = plan.end;
+                    in_flight.push_back((plan, log.blocks(&plan), false));
                 }
-                Step::Finish => {
-                    let Some((plan, blocks)) = in_flight.take() else {
+                Step::Finish(which) => {
+                    let Some((plan, blocks, ended)) = in_flight.get_mut(which) else {
                         continue;
                     };
+                    if *ended {
+                        continue;
+                    }
+                    *ended = true;
                     // A device reads them at any time until it is done.
                     let buffer = blocks.to_vec();
                     let len = (plan.end - plan.start) as usize;
                     prop_assert!(buffer[len..].iter().all(|&byte| byte == 0));
                     let found = cleaned(buffer[..len].to_vec(), plan.start, &fillers);
                     prop_assert!(found == written[plan.start as usize..plan.end as usize]);
-                    device.truncate(plan.start as usize);
-                    device.extend_from_slice(&buffer[..len]);
-                    log.set_flushed(plan.end);
+                    while in_flight.front().is_some_and(|(_, _, ended)| *ended) {
+                        let (plan, _, _) = in_flight.pop_front().unwrap();
+                        log.set_flushed(plan.end);
+                    }
+                }
+                Step::Fail => {
+                    in_flight.clear();
+                    log.begin_again();
+                    begun = log.flushed();
                 }
                 Step::Prepare => log.set_prepared(log.prepared_end() + segment),
                 Step::Sync => {
                     log.set_durable(log.flushed());
                 }
-                Step::Begin(_) => {}
             }
-            prop_assert_eq!(device.len() as u64, log.flushed());
-            prop_assert!(log.durable() <= log.flushed() && log.flushed() <= log.written());
+            prop_assert!(log.durable() <= log.flushed() && log.flushed() <= begun);
+            prop_assert_eq!(log.waiting(), log.written() - begun);
             prop_assert!(log.written() <= log.prepared_end());
             // What the device lacks is in memory.
             let lacking = (log.written() - log.flushed()) as usize;
             let (a, b) = log.in_ring(log.flushed(), lacking).unwrap();
             let lacking = cleaned([a, b].concat(), log.flushed(), &fillers);
-            prop_assert!(lacking == written[device.len()..]);
+            prop_assert!(lacking == written[log.flushed() as usize..]);
         }
     }
 }

@@ -76,7 +76,7 @@ impl Life {
         for (offset, entry) in (from..).zip(&entries) {
             let mut out = Fetch::default();
             let found = loop {
-                match self.store.with(|store| store.fetch(entry, &mut out)) {
+                match self.store.with(|store| store.fetch(entry, None, &mut out)) {
                     Ok(found) => break found,
                     Err(missing) => {
                         ensure!(out.is_empty(), "a part of a record");

@@ -46,8 +46,8 @@ impl History {
         let ack = [AckLevel::Written, AckLevel::Durable][dice.below(2) as usize];
         let shard = ShardId(dice.below(2) as u16);
         let mut place = Place::make(machine.files(), Path::new("/store"), shard, ack);
-        place.settings.segment_bytes = SEGMENT_BYTES;
-        place.settings.tail_bytes = TAIL_BYTES;
+        place.settings.segment_bytes = SEGMENT_BYTES << (seed % 2 * 2);
+        place.settings.tail_bytes = TAIL_BYTES << (seed % 2 * 2);
         if dice.below(2) == 0 {
             place.settings.index = None;
         }

@@ -251,6 +251,9 @@ impl StoreFile for FullFile {
     fn clear(&self, from: u64, bytes: u64) -> io::Result<()> {
         self.0.clear(from, bytes)
     }
+    fn unwritten(&self, from: u64) -> io::Result<u64> {
+        self.0.unwritten(from)
+    }
     fn sync(&self) -> io::Result<()> {
         self.0.sync()
     }

@@ -104,6 +104,7 @@ struct State {
 
 /// See [`Machine::begin_sync`].
 pub struct SyncMark {
+    /// Changes of the file so far.
     changes: usize,
     content: Vec<u8>,
 }
@@ -447,7 +448,7 @@ impl Machine {
         state.step(Path::new("sync"), 14)?;
         let file = &state.inodes[inode];
         Ok(SyncMark {
-            changes: file.changes.len(),
+            changes: file.settled + file.changes.len(),
             content: file.content(),
         })
     }
@@ -462,8 +463,12 @@ impl Machine {
             return Err(error);
         }
         let file = &mut state.inodes[inode];
+        // One that began later may have completed before it.
+        let Some(covered) = mark.changes.checked_sub(file.settled) else {
+            return Ok(());
+        };
         file.promised = mark.content;
-        let covered = mark.changes.min(file.changes.len());
+        let covered = covered.min(file.changes.len());
         for change in file.changes.split_off(covered) {
             // What came since stands on what is promised now.
             if let Change::Write {
@@ -477,6 +482,7 @@ impl Machine {
             file.changes.push(change);
         }
         file.changes.drain(..covered);
+        file.settled += covered;
         if state.journal {
             state.promise_names();
         }

@@ -77,6 +77,8 @@ pub struct Inode {
     pub seen: Vec<u8>,
     pub promised: Vec<u8>,
     pub changes: Vec<Change>,
+    /// Changes in front of these.
+    pub settled: usize,
     pub in_flight: Vec<(u64, usize, Vec<u8>)>,
     /// Writes of a killed process that are yet to land.
     pub late: Vec<(usize, Vec<u8>)>,
@@ -195,9 +197,11 @@ impl Inode {
     /// The kernel dropped what it could not write, and calls it clean.
     pub fn lost_by_sync(&mut self) {
         let changes = std::mem::take(&mut self.changes);
+        self.settled += changes.len();
         self.changes = changes
             .into_iter()
             .filter(|change| matches!(change, Change::Write { through: true, .. }))
             .collect();
+        self.settled -= self.changes.len();
     }
 }

@@ -15,6 +15,7 @@ use bytes::Bytes;
 
 use super::super::Dice;
 use super::disk::Machine;
+use crate::store::blocks::CACHE_BLOCK_BYTES;
 use crate::store::edge::{BlocksToWrite, Edge, Files, Local, LogFile, LogMode, Mode};
 
 /// Polls of one life, more than any needs.
@@ -264,7 +265,7 @@ impl LogFile for Segment {
         })
     }
 
-    fn read(&self, at: u64, len: usize) -> Local<'_, io::Result<Bytes>> {
+    fn read(&self, at: u64, len: usize) -> Local<'_, io::Result<Vec<Bytes>>> {
         let done = self
             .world
             .sleep_until(self.world.now() + self.world.delay());
@@ -273,7 +274,8 @@ impl LogFile for Segment {
             let mut bytes = vec![0; len];
             let read = self.world.0.machine.read(self.inode, &mut bytes, at)?;
             bytes.truncate(read);
-            Ok(bytes.into())
+            let blocks = bytes.chunks(CACHE_BLOCK_BYTES as usize);
+            Ok(blocks.map(Bytes::copy_from_slice).collect())
         })
     }
 

@@ -1,0 +1,147 @@
+//! Zeros ahead of the log, under SYNC_FLUSH: to a block that was never written a file system
+//! has to note with the first write that it is in use now, and to promise that along with the
+//! bytes. That takes as long again as the write itself.
+//!
+//! A segment is filled before it is given its name, as far as there is time. What is left of
+//! it is filled in place, well ahead of the log, which takes nothing meanwhile that would come
+//! to lie there.
+
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::edge::{BlocksToWrite, LogFile, LogMode, Mode};
+use super::handle::Shared;
+use super::{align_down, segment};
+
+/// Bytes of zeros in one write.
+const ZERO_BYTES: usize = 1024 * 1024;
+
+/// The device is left to others for so many times the time that a write of zeros took.
+const REST: u32 = 3;
+
+/// But never for longer: it is looked whether the segment is needed.
+const REST_MAX: Duration = Duration::from_millis(20);
+
+/// Bytes between the end of the log and what is filled.
+const LEAD_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Furthest that the log can come before a segment of `bytes` bytes must be there.
+fn lead(bytes: u64) -> u64 {
+    LEAD_BYTES.min(bytes / 4)
+}
+
+/// Fills a segment that has no name yet, as long as it is not needed. Returns how far it came.
+pub(super) async fn fill_unfinished(
+    shared: &Shared,
+    unfinished: &Path,
+    bytes: u64,
+) -> io::Result<u64> {
+    let file = shared.edge.open_log(unfinished, LogMode::Write).await?;
+    let zeros = Zeros::new(bytes)?;
+    let mut at = 0;
+    while at < bytes {
+        let is_needed = {
+            let log = &shared.state.borrow().log;
+            log.written() + lead(bytes) > log.prepared_end()
+        };
+        if is_needed || shared.closing.get() {
+            break;
+        }
+        let len = zeros.len(bytes - at);
+        let rest = zeros.write(shared, &*file, at, len).await?;
+        at += len;
+        shared.edge.sleep(rest).await;
+    }
+    Ok(at)
+}
+
+/// Fills what the log's segments lack, from byte `from` of the log to the end of the last of
+/// them, as long as no other is needed.
+pub(super) async fn fill_in_place(shared: &Rc<Shared>, from: u64) {
+    let (bytes, end) = {
+        let log = &shared.state.borrow().log;
+        (log.segment_bytes(), log.prepared_end())
+    };
+    let mut at = align_down(from);
+    while at < end {
+        let base = at - at % bytes;
+        match fill_segment(shared, base, at - base, bytes).await {
+            Ok(true) => at = base + bytes,
+            Ok(false) => break,
+            Err(error) => {
+                tracing::warn!(shard = %shared.shard, %error, "a segment is not filled with zeros");
+                break;
+            }
+        }
+    }
+}
+
+/// Fills one segment from its byte `from` on; whether there may be more to fill behind it.
+async fn fill_segment(shared: &Shared, base: u64, from: u64, bytes: u64) -> io::Result<bool> {
+    let path = segment::path(&shared.dir, shared.shard, base);
+    let (files, hole_of) = (shared.files.clone(), path.clone());
+    let hole = move || files.open(&hole_of, Mode::Read)?.unwritten(from);
+    let mut at = align_down(shared.edge.blocking(hole).await?);
+    let mut file = None;
+    let zeros = Zeros::new(bytes)?;
+    loop {
+        {
+            let mut state = shared.state.borrow_mut();
+            let log = &mut state.log;
+            // The log goes on meanwhile.
+            let ahead = (log.written() + lead(bytes)).saturating_sub(base);
+            at = at.max(align_down(ahead));
+            if at >= bytes {
+                return Ok(true);
+            }
+            if shared.closing.get() || super::prepare::is_due(log) {
+                return Ok(false);
+            }
+            log.set_zeroed(Some(base + at));
+        }
+        let len = zeros.len(bytes - at);
+        let written = async {
+            let file = match &mut file {
+                Some(file) => file,
+                None => file.insert(shared.edge.open_log(&path, LogMode::Write).await?),
+            };
+            zeros.write(shared, &**file, at, len).await
+        };
+        let written = written.await;
+        shared.state.borrow_mut().log.set_zeroed(None);
+        shared.progress.notify();
+        shared.edge.sleep(written?).await;
+        at += len;
+    }
+}
+
+struct Zeros {
+    blocks: BlocksToWrite,
+}
+
+impl Zeros {
+    fn new(bytes: u64) -> io::Result<Zeros> {
+        let blocks = BlocksToWrite::zeros(ZERO_BYTES.min(bytes as usize))?;
+        Ok(Zeros { blocks })
+    }
+
+    /// Bytes of a write where `left` are to be filled.
+    fn len(&self, left: u64) -> u64 {
+        left.min(self.blocks.len() as u64)
+    }
+
+    /// Writes `len` zeros at byte `at`, and returns how long to rest.
+    async fn write(
+        &self,
+        shared: &Shared,
+        file: &dyn LogFile,
+        at: u64,
+        len: u64,
+    ) -> io::Result<Duration> {
+        let began = shared.edge.now();
+        file.write(at, self.blocks.start(len as usize)).await?;
+        Ok(((shared.edge.now() - began) * REST).min(REST_MAX))
+    }
+}
