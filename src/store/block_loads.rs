@@ -44,10 +44,18 @@ pub(super) async fn load_block(shared: &Rc<Shared>, position: u64) -> io::Result
 }
 
 /// A reader has come to blocks that were read ahead: more are read behind them, twice as many
-/// each time.
+/// each time. Those who send come first: as long as messages arrive one block is read, as a
+/// reader that never waits leaves them no processor.
 pub(super) fn read_on(shared: &Rc<Shared>, reached: Reached) {
-    let cached = shared.state.borrow().settings().cache_bytes as u64 / CACHE_BLOCK_BYTES;
-    let most = (cached / AHEAD_PART).clamp(1, AHEAD_BLOCKS_MAX);
+    let (cached, written) = {
+        let state = shared.state.borrow();
+        let cached = state.settings().cache_bytes as u64 / CACHE_BLOCK_BYTES;
+        (cached, state.log.written())
+    };
+    let most = match shared.written_at_read.replace(written) == written {
+        true => (cached / AHEAD_PART).clamp(1, AHEAD_BLOCKS_MAX),
+        false => 1,
+    };
     begin_read_ahead(shared, reached.next, most.min(reached.blocks * 2));
 }
 

@@ -58,6 +58,8 @@ pub(super) struct Shared {
     pub retention: Retention,
     /// Segments that are open for reading.
     pub read_files: RefCell<HashMap<u64, Rc<dyn LogFile>>>,
+    /// Where the log ended when blocks were read ahead last.
+    pub written_at_read: Cell<u64>,
     /// Blocks that are being read.
     pub loading: RefCell<HashMap<u64, Rc<LocalEvent>>>,
     /// Queue files written since the last sync.
@@ -134,6 +136,7 @@ impl StoreHandle {
             writing_queues: Cell::new(false),
             retention,
             read_files: RefCell::default(),
+            written_at_read: Cell::default(),
             loading: RefCell::default(),
             touched: RefCell::new(opened.touched),
             index,
