@@ -16,6 +16,8 @@ pub mod table;
 pub mod units;
 
 use crate::bench::load::clock::epoch_ms;
+use crate::bench::load::pacing::precise_timers;
+use crate::bench::measure::floor::floor;
 use crate::bench::measure::machine::machine;
 use crate::bench::report::html;
 use crate::bench::result::{Machine, Report};
@@ -27,6 +29,7 @@ use clap::Args;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::thread;
 
 const GIB: u64 = 1 << 30;
 
@@ -184,10 +187,16 @@ impl Compare {
         let in_memory = space::in_memory(&machine.file_system, &parent, self.dir.is_some())?;
         process::clean_up_at_a_sudden_end()?;
         let campaign = self.campaign(plans, &parent, machine.memory_bytes)?;
+        let floor = floor_note(if self.quick { 1 } else { 4 })?;
         let mut report = Report {
             command: std::env::args().collect::<Vec<_>>().join(" "),
             began_ms: epoch_ms(),
-            notes: self.notes(&campaign).into_iter().chain(in_memory).collect(),
+            notes: self
+                .notes(&campaign)
+                .into_iter()
+                .chain([floor])
+                .chain(in_memory)
+                .collect(),
             machine,
             ..Report::default()
         };
@@ -302,6 +311,26 @@ impl Compare {
         write(&self.markdown, &|| Ok(table::markdown(report)))?;
         Ok(sound(report))
     }
+}
+
+/// What the machine itself takes, at the rates of the cells from end to end.
+fn floor_note(seconds: u32) -> Result<String, String> {
+    let mut text = "Without a broker, an echo of 8 bytes over loopback, from the intended send \
+                    time:"
+        .to_owned();
+    for rate in [1_000, 5_000] {
+        let found = thread::spawn(move || {
+            precise_timers();
+            floor(rate, seconds)
+        });
+        let found = found.join().map_err(|_| "an echo panicked".to_owned())?;
+        let found = found.map_err(|error| format!("an echo: {error}"))?;
+        let [p50, p99, p999, max] = [found.p50, found.p99, found.p999, found.max]
+            .map(|time| units::duration_us(time.as_secs_f64() * 1e6));
+        text += &format!(" at {rate}/s p50 {p50}, p99 {p99}, p99.9 {p999}, max {max};");
+    }
+    text.pop();
+    Ok(text + ".")
 }
 
 /// Whether every cell was measured, and nothing failed; a run that went well when it was made

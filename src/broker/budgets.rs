@@ -3,6 +3,7 @@
 //! | what | of each shard |
 //! | --- | --- |
 //! | blocks of the log for lagging readers | 1/16 of the memory among all shards, 8 to 32 MiB |
+//! | blocks that are being read | half of that |
 //! | buffers that wait for the next reads of it | 8 MiB |
 //! | ring of append buffers | `tailFileBytes`, 16 MiB unless set |
 //! | chunks of queue files | 6 MiB |

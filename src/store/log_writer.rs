@@ -26,7 +26,7 @@ pub(super) enum Doing {
 
 impl Doing {
     /// Whether it may succeed later, and nothing is lost until then.
-    fn is_passing(self, error: &io::Error) -> bool {
+    pub(super) fn is_passing(self, error: &io::Error) -> bool {
         match self {
             Doing::Open => matches!(
                 error.raw_os_error(),

@@ -32,12 +32,12 @@ pub(super) fn prepare_segment(shared: &Rc<Shared>) {
     let edge = shared.edge.clone();
     edge.spawn(Box::pin(async move {
         match make(&shared, end, bytes).await {
-            Ok(filled) => {
+            Ok(()) => {
                 shared.state.borrow_mut().log.set_prepared(end + bytes);
                 shared.progress.notify();
                 shared.work.notify();
-                if filled < bytes && is_filled(&shared) {
-                    fill_in_place(&shared, end + filled).await;
+                if is_filled(&shared) {
+                    fill_in_place(&shared).await;
                 }
             }
             Err(error) => {
@@ -65,8 +65,7 @@ pub(super) fn fill_found(shared: &Rc<Shared>) {
     let shared = shared.clone();
     let edge = shared.edge.clone();
     edge.spawn(Box::pin(async move {
-        let written = shared.state.borrow().log.written();
-        fill_in_place(&shared, written).await;
+        fill_in_place(&shared).await;
         shared.preparing.set(false);
         shared.work.notify();
     }));
@@ -82,29 +81,24 @@ fn is_filled(shared: &Shared) -> bool {
     shared.state.borrow().settings().ack == AckLevel::Durable
 }
 
-/// Makes the segment at `position`. Returns how much of it is filled with zeros.
-async fn make(shared: &Rc<Shared>, position: u64, bytes: u64) -> io::Result<u64> {
+/// Makes the segment at `position`.
+async fn make(shared: &Rc<Shared>, position: u64, bytes: u64) -> io::Result<()> {
     let (dir, shard, files) = (shared.dir.clone(), shared.shard, shared.files.clone());
     let reserve = move || segment::reserve(&*files, &dir, shard, position, bytes);
     let Some(unfinished) = shared.edge.blocking(reserve).await? else {
-        return Ok(0);
+        return Ok(());
     };
-    let mut filled = 0;
     if is_filled(shared) {
-        match fill_unfinished(shared, &unfinished, bytes).await {
-            Ok(bytes) => filled = bytes,
-            Err(error) => {
-                // A device that cannot write here is not given messages to write here.
-                let files = shared.files.clone();
-                let remove = move || files.remove_file(&unfinished);
-                let _ = shared.edge.blocking(remove).await;
-                return Err(error);
-            }
+        if let Err(error) = fill_unfinished(shared, &unfinished, bytes).await {
+            // A device that cannot write here is not given messages to write here.
+            let files = shared.files.clone();
+            let remove = move || files.remove_file(&unfinished);
+            let _ = shared.edge.blocking(remove).await;
+            return Err(error);
         }
     }
     let path = segment::path(&shared.dir, shard, position);
     let files = shared.files.clone();
     let publish = move || segment::publish(&*files, &unfinished, &path);
-    shared.edge.blocking(publish).await?;
-    Ok(filled)
+    shared.edge.blocking(publish).await
 }

@@ -121,13 +121,22 @@ async fn land(
     group: &mut Group,
     flights: &mut VecDeque<Flight>,
 ) -> ControlFlow<()> {
+    let has_failed = |flight: &Flight| matches!(flight.ended, Some(Err(_)));
+    if flights.iter().any(has_failed) {
+        // What is written again, or never, is not under way meanwhile.
+        for flight in flights.iter_mut().filter(|flight| flight.ended.is_none()) {
+            flight.ended = Some((&mut flight.work).await);
+        }
+    }
+    if let Some(which) = final_error(flights.iter().map(|flight| &flight.ended)) {
+        let start = flights[which].start;
+        if let Some(Err((doing, error))) = flights[which].ended.take() {
+            return writer.failed(doing, start, &error).await;
+        }
+    }
     while let Some(ended) = flights.front_mut().and_then(|flight| flight.ended.take()) {
         let flight = flights.pop_front().expect("the one that has ended");
         if let Err((doing, error)) = ended {
-            // Those behind it are written again, or never, and not while they are.
-            for flight in flights.iter_mut().filter(|flight| flight.ended.is_none()) {
-                let _ = (&mut flight.work).await;
-            }
             flights.clear();
             return writer.failed(doing, flight.start, &error).await;
         }
@@ -142,6 +151,15 @@ async fn land(
         shared.progress.notify();
     }
     ControlFlow::Continue(())
+}
+
+/// Which of the flights ended with an error that is final. It is so for all of them: a flush
+/// that fails may be one for the bytes of another, whose own flush then says nothing of it.
+fn final_error<'a>(ended: impl IntoIterator<Item = &'a Option<Ended>>) -> Option<usize> {
+    ended.into_iter().position(|ended| match ended {
+        Some(Err((doing, error))) => !doing.is_passing(error),
+        _ => false,
+    })
 }
 
 /// Moves the flights on; whether one has ended.
@@ -182,4 +200,27 @@ async fn wait(
         }
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_final_error_is_one_of_all_flights_and_want_of_space_is_none() {
+        let error = |doing, number| Some(Err((doing, io::Error::from_raw_os_error(number))));
+        let full = || error(Doing::Write, libc::ENOSPC);
+        for (ended, which) in [
+            ([None, None], None),
+            ([Some(Ok(())), None], None),
+            ([Some(Ok(())), error(Doing::Flush, libc::EIO)], Some(1)),
+            ([None, error(Doing::Write, libc::EIO)], Some(1)),
+            ([full(), error(Doing::Flush, libc::EIO)], Some(1)),
+            ([error(Doing::Flush, libc::ENOSPC), full()], Some(0)),
+            ([Some(Ok(())), full()], None),
+            ([full(), full()], None),
+        ] {
+            assert_eq!(final_error(&ended), which, "{ended:?}");
+        }
+    }
 }

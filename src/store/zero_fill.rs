@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::edge::{BlocksToWrite, LogFile, LogMode, Mode};
 use super::handle::Shared;
-use super::{align_down, segment};
+use super::{BLOCK_BYTES, align_down, segment};
 
 /// Bytes of zeros in one write.
 const ZERO_BYTES: usize = 1024 * 1024;
@@ -32,12 +32,12 @@ fn lead(bytes: u64) -> u64 {
     LEAD_BYTES.min(bytes / 4)
 }
 
-/// Fills a segment that has no name yet, as long as it is not needed. Returns how far it came.
+/// Fills a segment that has no name yet, as long as it is not needed.
 pub(super) async fn fill_unfinished(
     shared: &Shared,
     unfinished: &Path,
     bytes: u64,
-) -> io::Result<u64> {
+) -> io::Result<()> {
     let file = shared.edge.open_log(unfinished, LogMode::Write).await?;
     let zeros = Zeros::new(bytes)?;
     let mut at = 0;
@@ -54,17 +54,20 @@ pub(super) async fn fill_unfinished(
         at += len;
         shared.edge.sleep(rest).await;
     }
-    Ok(at)
+    Ok(())
 }
 
-/// Fills what the log's segments lack, from byte `from` of the log to the end of the last of
-/// them, as long as no other is needed.
-pub(super) async fn fill_in_place(shared: &Rc<Shared>, from: u64) {
-    let (bytes, end) = {
+/// Fills what the log's segments lack behind its end, as long as no other is needed.
+pub(super) async fn fill_in_place(shared: &Rc<Shared>) {
+    let (bytes, written, end) = {
         let log = &shared.state.borrow().log;
-        (log.segment_bytes(), log.prepared_end())
+        (log.segment_bytes(), log.written(), log.prepared_end())
     };
-    let mut at = align_down(from);
+    if lead(bytes) < 2 * BLOCK_BYTES as u64 {
+        // The log would be where zeros are written.
+        return;
+    }
+    let mut at = align_down(written);
     while at < end {
         let base = at - at % bytes;
         match fill_segment(shared, base, at - base, bytes).await {

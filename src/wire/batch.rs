@@ -7,7 +7,7 @@
 use std::fmt;
 
 /// Bytes of one message apart from its body and properties.
-const FIXED_BYTES: usize = 22;
+pub const FIXED_BYTES: usize = 22;
 
 /// One message of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

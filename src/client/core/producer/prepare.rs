@@ -18,7 +18,7 @@ use crate::wire::names::RETRY_PREFIX;
 use crate::wire::properties::{self, name};
 
 /// Bytes of a message in a batch beside its body and its own properties.
-const OWN_BYTES_MAX: usize = 22 + name::UNIQ_KEY.len() + KEY_CHARS_MAX + 2;
+const OWN_BYTES_MAX: usize = batch::FIXED_BYTES + name::UNIQ_KEY.len() + KEY_CHARS_MAX + 2;
 
 /// What a caller says about a send apart from the message.
 #[derive(Clone, Debug)]
