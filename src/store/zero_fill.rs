@@ -11,6 +11,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use super::commit_log::CommitLog;
 use super::edge::{BlocksToWrite, LogFile, LogMode, Mode};
 use super::handle::Shared;
 use super::{BLOCK_BYTES, align_down, segment};
@@ -67,11 +68,10 @@ pub(super) async fn fill_in_place(shared: &Rc<Shared>) {
         // The log would be where zeros are written.
         return;
     }
-    let mut at = align_down(written);
-    while at < end {
-        let base = at - at % bytes;
-        match fill_segment(shared, base, at - base, bytes).await {
-            Ok(true) => at = base + bytes,
+    let mut base = written - written % bytes;
+    while base < end {
+        match fill_segment(shared, base, bytes).await {
+            Ok(true) => base += bytes,
             Ok(false) => break,
             Err(error) => {
                 tracing::warn!(shard = %shared.shard, %error, "a segment is not filled with zeros");
@@ -81,10 +81,13 @@ pub(super) async fn fill_in_place(shared: &Rc<Shared>) {
     }
 }
 
-/// Fills one segment from its byte `from` on; whether there may be more to fill behind it.
-async fn fill_segment(shared: &Shared, base: u64, from: u64, bytes: u64) -> io::Result<bool> {
+/// Fills one segment; whether there may be more to fill behind it.
+async fn fill_segment(shared: &Shared, base: u64, bytes: u64) -> io::Result<bool> {
+    // Where the log may be soon.
+    let ahead = |log: &CommitLog| align_down((log.written() + lead(bytes)).saturating_sub(base));
     let path = segment::path(&shared.dir, shared.shard, base);
     let (files, hole_of) = (shared.files.clone(), path.clone());
+    let from = ahead(&shared.state.borrow().log);
     let hole = move || files.open(&hole_of, Mode::Read)?.unwritten(from);
     let mut at = align_down(shared.edge.blocking(hole).await?);
     let mut file = None;
@@ -93,9 +96,7 @@ async fn fill_segment(shared: &Shared, base: u64, from: u64, bytes: u64) -> io::
         {
             let mut state = shared.state.borrow_mut();
             let log = &mut state.log;
-            // The log goes on meanwhile.
-            let ahead = (log.written() + lead(bytes)).saturating_sub(base);
-            at = at.max(align_down(ahead));
+            at = at.max(ahead(log));
             if at >= bytes {
                 return Ok(true);
             }
