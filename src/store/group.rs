@@ -15,10 +15,13 @@ use super::BLOCK_BYTES;
 /// Longest wait for company.
 const WAIT_MAX: Duration = Duration::from_micros(200);
 
-/// What is worth one of two writes, however much more may come, as a part of the largest
-/// write. From there on a write takes longer the more there is, and the device would be idle
-/// while it gathers. Two of that are worth two writes: with less, one write of all wakes fewer
-/// threads (measured on two cores, two halves of 72 KiB were a fifth slower).
+/// Bytes that are worth one of two writes, however many more may come. From there on a write
+/// takes longer the more there are, and the device would be idle while they gather. Two of
+/// that are worth two writes: with less, one write of all wakes fewer threads (measured on two
+/// cores, two halves of 72 KiB were a fifth slower).
+const WORTH_MAX: u64 = 128 * 1024;
+
+/// But no more than this part of the largest write.
 const WORTH_PART: u64 = 8;
 
 /// What the last writes tell of the next.
@@ -47,7 +50,7 @@ impl Group {
     /// Of writes of up to `bytes_max` bytes.
     pub fn new(bytes_max: usize) -> Group {
         Group {
-            worth_max: bytes_max as u64 / WORTH_PART,
+            worth_max: WORTH_MAX.min(bytes_max as u64 / WORTH_PART),
             together: 0,
             took: Duration::ZERO,
         }
@@ -103,7 +106,7 @@ mod tests {
 
     #[test]
     fn one_sender_alone_never_waits() {
-        let mut group = Group::new(1 << 20);
+        let mut group = Group::new(4 << 20);
         for _ in 0..50 {
             assert_eq!(group.begin(0, 0), Begin::NotYet);
             assert_eq!(group.begin(1000, 0), Begin::Now { whole: false });
@@ -113,7 +116,7 @@ mod tests {
 
     #[test]
     fn some_wait_for_most_of_them_and_for_half_a_write_at_most() {
-        let mut group = Group::new(1 << 20);
+        let mut group = Group::new(4 << 20);
         for _ in 0..50 {
             group.written(16_000, 48_000, WRITE);
             group.written(48_000, 0, WRITE);
@@ -133,7 +136,7 @@ mod tests {
 
     #[test]
     fn many_are_written_in_halves_that_overlap() {
-        let mut group = Group::new(1 << 20);
+        let mut group = Group::new(4 << 20);
         for _ in 0..50 {
             group.written(128_000, 144_000, WRITE);
         }
@@ -145,7 +148,7 @@ mod tests {
         }
         assert_eq!(group.begin(1 << 20, 2), Begin::NotYet);
         group.written(2_000_000, 0, WRITE);
-        assert_eq!(group.worth(), 128 * 1024);
+        assert_eq!(group.worth(), WORTH_MAX);
     }
 
     #[test]
@@ -158,7 +161,7 @@ mod tests {
 
     #[test]
     fn that_fewer_take_part_is_found_out_soon() {
-        let mut group = Group::new(1 << 20);
+        let mut group = Group::new(4 << 20);
         group.written(1 << 20, 0, WRITE);
         for _ in 0..30 {
             group.written(1000, 0, WRITE);

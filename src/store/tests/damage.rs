@@ -162,8 +162,12 @@ fn lose_power(place: &Place, marks: Marks, dice: &mut Dice) {
     change(place.dir.join("tail"), &mut |bytes| bytes[8] ^= 1);
     let (mut synced, mut index) = (0, (0, 0));
     change(place.dir.join("checkpoint"), &mut |bytes| {
-        if bytes.len() < 2180 {
-            return; // cut before
+        let is_whole = |bytes: &[u8]| {
+            let crc = crc32fast::hash(&bytes[2048..2176]);
+            bytes[2176..2180] == crc.to_be_bytes()
+        };
+        if bytes.len() < 2180 || !is_whole(bytes) {
+            return; // harmed before
         }
         // Another boot each time, also after a life that wrote no checkpoint.
         bytes[2056] = bytes[2056].wrapping_add(1);
