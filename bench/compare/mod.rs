@@ -325,8 +325,8 @@ fn floor_note(seconds: u32) -> Result<String, String> {
         });
         let found = found.join().map_err(|_| "an echo panicked".to_owned())?;
         let found = found.map_err(|error| format!("an echo: {error}"))?;
-        let [p50, p99, p999, max] = [found.p50, found.p99, found.p999, found.max]
-            .map(|time| units::duration_us(time.as_secs_f64() * 1e6));
+        let [p50, p99, p999, max] = [found.p50_us, found.p99_us, found.p999_us, found.max_us]
+            .map(|us| units::duration_us(us as f64));
         text += &format!(" at {rate}/s p50 {p50}, p99 {p99}, p99.9 {p999}, max {max};");
     }
     text.pop();

@@ -1,5 +1,7 @@
 //! What the machine does without a broker: below that no broker's latency can come.
 
+use super::recorder::{Recorder, Window};
+use crate::bench::result::Latency;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::thread;
@@ -11,20 +13,12 @@ const BYTES: usize = 8;
 /// Longest wait for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// Latencies of an echo over loopback, from the intended send time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Floor {
-    pub p50: Duration,
-    pub p99: Duration,
-    pub p999: Duration,
-    pub max: Duration,
-}
-
-/// Sends 8 bytes to a thread that sends them back, `rate` times a second, for `seconds`.
+/// Latencies of an echo over loopback, from the intended send time: 8 bytes go to a thread that
+/// sends them back, `rate` times a second, for `seconds`, one at least.
 ///
 /// # Errors
 /// Those of the sockets.
-pub fn floor(rate: u32, seconds: u32) -> io::Result<Floor> {
+pub fn floor(rate: u32, seconds: u32) -> io::Result<Latency> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let mut here = TcpStream::connect(listener.local_addr()?)?;
     let (mut there, _) = listener.accept()?;
@@ -37,26 +31,23 @@ pub fn floor(rate: u32, seconds: u32) -> io::Result<Floor> {
         // It ends with the connection.
         while there.read_exact(&mut bytes).is_ok() && there.write_all(&bytes).is_ok() {}
     });
-    let mut took = Vec::with_capacity((rate * seconds) as usize);
+    let mut recorder = Recorder::new(Window {
+        from: 0,
+        until: u64::MAX,
+    });
     let mut bytes = [0; BYTES];
     let began = Instant::now();
     for n in 0..rate * seconds {
-        let due = began + Duration::from_secs(1) * n / rate;
-        thread::sleep(due.saturating_duration_since(Instant::now()));
+        let at = Duration::from_secs(1) * n / rate;
+        thread::sleep(at.saturating_sub(began.elapsed()));
         here.write_all(&bytes)?;
         here.read_exact(&mut bytes)?;
-        took.push(due.elapsed());
+        let took = began.elapsed().saturating_sub(at);
+        recorder.latency_of(at.as_nanos() as u64, took.as_nanos() as u64);
     }
     drop(here);
     let _ = echo.join();
-    took.sort_unstable();
-    let at = |part: f64| took[((took.len() as f64 * part) as usize).min(took.len() - 1)];
-    Ok(Floor {
-        p50: at(0.5),
-        p99: at(0.99),
-        p999: at(0.999),
-        max: at(1.0),
-    })
+    Ok(recorder.latency().expect("one at least"))
 }
 
 #[cfg(test)]
@@ -66,8 +57,9 @@ mod tests {
     #[test]
     fn an_echo_is_timed_from_when_it_was_due() {
         let found = floor(200, 1).expect("loopback");
-        assert!(found.p50 > Duration::ZERO && found.p50 <= found.p99);
-        assert!(found.p99 <= found.p999 && found.p999 <= found.max);
-        assert!(found.max < ANSWER_MAX);
+        assert_eq!(found.count, 200);
+        assert!(found.p50_us > 0 && found.p50_us <= found.p99_us);
+        assert!(found.p99_us <= found.p999_us && found.p999_us <= found.max_us);
+        assert!(u128::from(found.max_us) < ANSWER_MAX.as_micros());
     }
 }

@@ -47,30 +47,34 @@ pub(super) async fn load_block(shared: &Rc<Shared>, position: u64) -> io::Result
 /// each time. Those who send come first: as long as messages arrive one block is read, as a
 /// reader that never waits leaves them no processor.
 pub(super) fn read_on(shared: &Rc<Shared>, reached: Reached) {
-    let written = shared.state.borrow().log.written();
+    let (written, cached) = {
+        let state = shared.state.borrow();
+        (state.log.written(), state.blocks_cached_max())
+    };
     let most = match shared.written_at_read.replace(written) == written {
-        true => (cached_blocks(shared) / AHEAD_PART).clamp(1, AHEAD_BLOCKS_MAX),
+        true => (cached / AHEAD_PART).clamp(1, AHEAD_BLOCKS_MAX),
         false => 1,
     };
     begin_read_ahead(shared, reached.next, most.min(reached.blocks * 2));
 }
 
-/// Blocks that the cache holds.
-fn cached_blocks(shared: &Shared) -> u64 {
-    shared.state.borrow().settings().cache_bytes as u64 / CACHE_BLOCK_BYTES
-}
-
 /// Begins to read `blocks` blocks before anybody asks for them, or what there is of them.
 fn begin_read_ahead(shared: &Rc<Shared>, position: u64, blocks: u64) {
-    let blocks = shared.state.borrow().blocks_ahead(position, blocks);
+    let (blocks, cached) = {
+        let state = shared.state.borrow();
+        (
+            state.blocks_ahead(position, blocks),
+            state.blocks_cached_max(),
+        )
+    };
     let is_loading = |n: &u64| {
         let start = position + n * CACHE_BLOCK_BYTES;
         shared.loading.borrow().contains_key(&start)
     };
     let blocks = (0..blocks).take_while(|n| !is_loading(n)).count() as u64;
     // However many readers there are at different places.
-    let room = cached_blocks(shared) / 2;
-    let blocks = blocks.min(room.saturating_sub(shared.loading.borrow().len() as u64));
+    let loading = shared.loading.borrow().len() as u64;
+    let blocks = blocks.min((cached / 2).saturating_sub(loading));
     if blocks == 0 {
         return;
     }

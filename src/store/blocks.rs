@@ -128,6 +128,11 @@ impl BlockCache {
         position - position % self.segment_bytes % CACHE_BLOCK_BYTES
     }
 
+    /// Blocks that it holds at most.
+    pub fn capacity(&self) -> u64 {
+        self.capacity as u64
+    }
+
     /// Whether the block is in the cache.
     pub fn contains(&self, start: u64) -> bool {
         self.blocks.contains_key(&start)

@@ -12,6 +12,9 @@ use super::tail::Tail;
 use super::{BLOCK_BYTES, POSITION_BITS, ShardId, align_down};
 use crate::wire::message::{BLANK_BYTES, MAGIC_BLANK};
 
+/// Furthest that a segment is made ahead of its need, in bytes.
+const AHEAD_MAX: u64 = 512 * 1024 * 1024;
+
 /// Why nothing can be appended now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoRoom {
@@ -303,6 +306,12 @@ impl CommitLog {
         debug_assert!((self.durable..=self.flushed).contains(&position));
         self.durable = position;
         self.tail.set_durable(position);
+    }
+
+    /// Whether the next segment is to be made: the log comes near the end of the last one.
+    pub fn needs_segment(&self) -> bool {
+        let ahead = (self.segment_bytes / 2).min(AHEAD_MAX);
+        self.written + ahead > self.prepared_end
     }
 
     /// A segment file that ends at `end` is there.

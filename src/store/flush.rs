@@ -4,9 +4,11 @@ use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures_lite::future;
+
 use super::edge::LogMode;
 use super::handle::Shared;
-use super::log_writer::{Doing, LogWriter, sleep_or_work};
+use super::log_writer::{Doing, LogWriter};
 use super::prepare::prepare_segment;
 
 /// Longest time that bytes gather before they are written.
@@ -95,4 +97,10 @@ async fn sync(shared: &Rc<Shared>, writer: &mut LogWriter<'_>) -> ControlFlow<()
     state.show_durable();
     shared.progress.notify();
     ControlFlow::Continue(())
+}
+
+/// Waits until there is something to do, for `time` at most.
+async fn sleep_or_work(shared: &Shared, time: Duration) {
+    let pause = shared.edge.sleep(time);
+    future::or(shared.work.wait(), pause).await;
 }

@@ -107,10 +107,12 @@ mod tests {
     #[test]
     fn one_sender_alone_never_waits() {
         let mut group = Group::new(4 << 20);
+        assert_eq!(group.worth(), 0);
         for _ in 0..50 {
             assert_eq!(group.begin(0, 0), Begin::NotYet);
             assert_eq!(group.begin(1000, 0), Begin::Now { whole: false });
             group.written(1000, 0, WRITE);
+            assert!(group.worth() <= 1000);
         }
     }
 
@@ -131,6 +133,7 @@ mod tests {
         for _ in 0..50 {
             group.written(64_000, 0, Duration::from_millis(30));
         }
+        assert_eq!(group.worth(), 56_000);
         assert_eq!(group.begin(1, 0), Begin::After(WAIT_MAX));
     }
 
@@ -163,7 +166,7 @@ mod tests {
     fn that_fewer_take_part_is_found_out_soon() {
         let mut group = Group::new(4 << 20);
         group.written(1 << 20, 0, WRITE);
-        for _ in 0..30 {
+        for _ in 0..25 {
             group.written(1000, 0, WRITE);
         }
         assert!(group.worth() <= 1000);

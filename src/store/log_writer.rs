@@ -3,7 +3,6 @@
 use std::io;
 use std::ops::ControlFlow;
 use std::rc::Rc;
-use std::time::Duration;
 
 use super::commit_log::FlushPlan;
 use super::edge::{LogFile, LogMode};
@@ -149,10 +148,4 @@ impl<'a> LogWriter<'a> {
             position - base
         )
     }
-}
-
-/// Waits for one of two.
-pub(super) async fn sleep_or_work(shared: &Shared, time: Duration) {
-    let pause = shared.edge.sleep(time);
-    futures_lite::future::or(shared.work.wait(), pause).await;
 }

@@ -4,7 +4,6 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::commit_log::CommitLog;
 use super::handle::Shared;
 use super::segment;
 use super::shard_store::AckLevel;
@@ -13,14 +12,11 @@ use super::zero_fill::{fill_in_place, fill_unfinished};
 /// Time before a refused segment file, or a write that found no space, is tried again.
 pub(super) const SPACE_RETRY: Duration = Duration::from_secs(1);
 
-/// Furthest that a segment is made ahead of its need, in bytes.
-const AHEAD_MAX: u64 = 512 * 1024 * 1024;
-
 /// Makes the next segment when the log comes near the end of the last one.
 pub(super) fn prepare_segment(shared: &Rc<Shared>) {
     let (end, bytes) = {
         let log = &shared.state.borrow().log;
-        if !is_due(log) {
+        if !log.needs_segment() {
             return;
         }
         (log.prepared_end(), log.segment_bytes())
@@ -69,12 +65,6 @@ pub(super) fn fill_found(shared: &Rc<Shared>) {
         shared.preparing.set(false);
         shared.work.notify();
     }));
-}
-
-/// Whether the next segment is to be made.
-pub(super) fn is_due(log: &CommitLog) -> bool {
-    let ahead = (log.segment_bytes() / 2).min(AHEAD_MAX);
-    log.written() + ahead > log.prepared_end()
 }
 
 fn is_filled(shared: &Shared) -> bool {

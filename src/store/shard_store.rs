@@ -480,6 +480,11 @@ impl ShardStore {
         (0..blocks).take_while(is_missing).count() as u64
     }
 
+    /// Blocks of the log that are kept for readers, at most.
+    pub(super) fn blocks_cached_max(&self) -> u64 {
+        self.blocks.capacity()
+    }
+
     /// Where a reader has come to blocks that were read ahead.
     pub(super) fn take_reached(&mut self) -> Option<Reached> {
         self.blocks.take_reached()

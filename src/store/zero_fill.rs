@@ -100,7 +100,7 @@ async fn fill_segment(shared: &Shared, base: u64, bytes: u64) -> io::Result<bool
             if at >= bytes {
                 return Ok(true);
             }
-            if shared.closing.get() || super::prepare::is_due(log) {
+            if shared.closing.get() || log.needs_segment() {
                 return Ok(false);
             }
             log.set_zeroed(Some(base + at));

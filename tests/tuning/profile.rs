@@ -4,6 +4,7 @@ use std::ffi::CString;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -155,12 +156,20 @@ fn the_script_hands_everything_on() {
 #[test]
 fn nothing_is_left_by_one_that_is_interrupted() {
     let folder = Folder::new();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_ringmq"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringmq"));
+    command
         .args(["tune", "io", "--seconds", "60"])
         .arg(&folder.0)
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("it runs");
+        .stdout(Stdio::null());
+    // Where the tests run in the background of a shell children ignore it.
+    // SAFETY: between fork and exec nothing but a system call is made.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            Ok(())
+        });
+    }
+    let mut child = command.spawn().expect("it runs");
     let opened = || {
         let fds = fs::read_dir(format!("/proc/{}/fd", child.id()))
             .into_iter()
@@ -178,9 +187,8 @@ fn nothing_is_left_by_one_that_is_interrupted() {
         [""; 0],
         "files have no name while it measures"
     );
-    // Not SIGINT: where the tests run in the background of a shell children ignore it.
     // SAFETY: a plain system call; the child is not yet waited for.
-    unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     assert!(!child.wait().expect("ended").success());
     assert_eq!(folder.names(), [""; 0]);
 }

@@ -24,22 +24,24 @@ pub(super) struct BlockPool {
 /// Memory aligned for direct I/O.
 pub(super) struct Buffer {
     start: NonNull<u8>,
-    layout: Layout,
 }
+
+const LAYOUT: Layout = match Layout::from_size_align(CACHE_BLOCK_BYTES as usize, BLOCK_BYTES) {
+    Ok(layout) => layout,
+    Err(_) => panic!("a size that is bounded, and a power of two"),
+};
 
 // SAFETY: the memory belongs to the buffer alone, wherever it goes.
 unsafe impl Send for Buffer {}
 
 impl Buffer {
-    fn new(bytes: usize) -> Buffer {
-        let layout = Layout::from_size_align(bytes.max(BLOCK_BYTES), BLOCK_BYTES)
-            .expect("a size that is bounded, and a power of two");
+    fn new() -> Buffer {
         // SAFETY: the size is not zero.
-        let start = unsafe { alloc_zeroed(layout) };
+        let start = unsafe { alloc_zeroed(LAYOUT) };
         let Some(start) = NonNull::new(start) else {
-            handle_alloc_error(layout)
+            handle_alloc_error(LAYOUT)
         };
-        Buffer { start, layout }
+        Buffer { start }
     }
 
     pub(super) fn as_mut_ptr(&mut self) -> *mut u8 {
@@ -48,14 +50,14 @@ impl Buffer {
 
     /// Its size, in bytes.
     pub(super) fn len(&self) -> usize {
-        self.layout.size()
+        LAYOUT.size()
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout, and given back once.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+        unsafe { dealloc(self.start.as_ptr(), LAYOUT) }
     }
 }
 
@@ -71,9 +73,8 @@ impl BlockPool {
     /// A buffer of [`CACHE_BLOCK_BYTES`].
     pub(super) fn take(&self) -> Loan {
         let kept = self.lock().pop();
-        let new = || Buffer::new(CACHE_BLOCK_BYTES as usize);
         Loan {
-            buffer: Some(kept.unwrap_or_else(new)),
+            buffer: Some(kept.unwrap_or_else(Buffer::new)),
             filled: 0,
             pool: self.clone(),
         }

@@ -51,6 +51,7 @@ proptest! {
         let tail = Tail::create(&Disk, &dir.path().join("tail"), TAIL_BYTES, 0, start).unwrap();
         let mut dice = Dice::new(seed);
         let mut written = dice.bytes(start as usize);
+        let mut device = written.clone();
         let last_block = &written[start as usize / BLOCK_BYTES * BLOCK_BYTES..];
         let mut log = CommitLog::new(ShardId(0), segment, tail, 0..segment, start, last_block);
         let limit = (TAIL_BYTES - BLOCK_BYTES).min(segment as usize - 8);
@@ -125,24 +126,26 @@ proptest! {
                     }
                     log.begin(&plan);
                     begun = plan.end;
-                    in_flight.push_back((plan, log.blocks(&plan), false));
+                    in_flight.push_back((plan, log.blocks(&plan), None));
                 }
                 Step::Finish(which) => {
                     let Some((plan, blocks, ended)) = in_flight.get_mut(which) else {
                         continue;
                     };
-                    if *ended {
+                    if ended.is_some() {
                         continue;
                     }
-                    *ended = true;
                     // A device reads them at any time until it is done.
                     let buffer = blocks.to_vec();
                     let len = (plan.end - plan.start) as usize;
                     prop_assert!(buffer[len..].iter().all(|&byte| byte == 0));
                     let found = cleaned(buffer[..len].to_vec(), plan.start, &fillers);
                     prop_assert!(found == written[plan.start as usize..plan.end as usize]);
-                    while in_flight.front().is_some_and(|(_, _, ended)| *ended) {
+                    *ended = Some(buffer[..len].to_vec());
+                    while let Some(bytes) = in_flight.front_mut().and_then(|first| first.2.take()) {
                         let (plan, _, _) = in_flight.pop_front().unwrap();
+                        device.truncate(plan.start as usize);
+                        device.extend_from_slice(&bytes);
                         log.set_flushed(plan.end);
                     }
                 }
@@ -156,6 +159,7 @@ proptest! {
                     log.set_durable(log.flushed());
                 }
             }
+            prop_assert_eq!(device.len() as u64, log.flushed());
             prop_assert!(log.durable() <= log.flushed() && log.flushed() <= begun);
             prop_assert_eq!(log.waiting(), log.written() - begun);
             prop_assert!(log.written() <= log.prepared_end());
@@ -163,7 +167,7 @@ proptest! {
             let lacking = (log.written() - log.flushed()) as usize;
             let (a, b) = log.in_ring(log.flushed(), lacking).unwrap();
             let lacking = cleaned([a, b].concat(), log.flushed(), &fillers);
-            prop_assert!(lacking == written[log.flushed() as usize..]);
+            prop_assert!(lacking == written[device.len()..]);
         }
     }
 }
