@@ -289,7 +289,7 @@ public final class Operator {
         DefaultMQProducer producer = c.producer();
         producer.start();
         Case.sent(producer.send(Case.message(topic, "tag", 1)));
-        producer.getDefaultMQProducerImpl().getMqClientFactory().sendHeartbeatToAllBrokerWithLock();
+        Mqadmin.heartbeat(producer);
         String group = producer.getProducerGroup();
         List<String> row = columns(only(ours("producerConnection", "-g", group, "-t", topic), "clients"), "clientAddr", "language", "version");
         String clientId = producer.getDefaultMQProducerImpl().getMqClientFactory().getClientId();
