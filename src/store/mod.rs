@@ -35,6 +35,7 @@ mod lock;
 mod log_writer;
 mod pieces;
 mod prepare;
+mod promise;
 mod queue_files;
 mod queue_recovery;
 mod queue_scan;

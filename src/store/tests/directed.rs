@@ -8,11 +8,13 @@ use std::time::Duration;
 use super::life::{Checked, ensure, run};
 use super::machine::{Cut, Faults, Machine, Outcome, World};
 use super::model::{QUEUES, Spec};
-use super::{Dice, Place, SEGMENT_BYTES};
+use super::{Dice, Place, SEGMENT_BYTES, TAIL_BYTES};
 use crate::reactor::{blocking, sleep, spawn};
 use crate::store::checkpoint::{IndexVouched, Stored};
 use crate::store::edge::{Edge, Files, Mode};
-use crate::store::{AckLevel, Disk, ShardId, StoreHandle, run_background, segment};
+use crate::store::{
+    AckLevel, Disk, ShardId, ShardStore, StoreHandle, StoreSettings, run_background, segment,
+};
 
 fn open(place: &Place) -> Checked<StoreHandle> {
     let opened = StoreHandle::open(&place.dir, place.shard, place.settings.clone());
@@ -81,8 +83,18 @@ fn append_with_keys(store: &StoreHandle) {
 
 /// A life in `/store`, with the shard's loop.
 fn life(machine: &Machine, seed: u64) -> (World, StoreHandle) {
+    life_of(machine, seed, AckLevel::Durable, |_| ())
+}
+
+fn life_of(
+    machine: &Machine,
+    seed: u64,
+    ack: AckLevel,
+    change: impl FnOnce(&mut StoreSettings),
+) -> (World, StoreHandle) {
     let dir = Path::new("/store");
-    let place = Place::make(machine.files(), dir, ShardId(0), AckLevel::Durable);
+    let mut place = Place::make(machine.files(), dir, ShardId(0), ack);
+    change(&mut place.settings);
     let world = World::new(machine, seed);
     let edge = Rc::new(world.clone());
     let opened = StoreHandle::open_on(edge, dir, place.shard, place.settings);
@@ -155,6 +167,67 @@ fn nothing_is_promised_after_a_sync_that_failed() {
         "it is vouched for all the same"
     );
     assert_eq!(index_after_power_loss(&machine), IndexVouched::default());
+}
+
+/// Under ASYNC_FLUSH a device that takes long to flush is written to meanwhile.
+#[test]
+fn what_comes_while_the_device_flushes_is_written() {
+    let machine = Machine::new(7);
+    let (world, store) = life_of(&machine, 1, AckLevel::Written, |_| ());
+    let (edge, disk) = (world.clone(), machine.clone());
+    let outcome = world.run(async move {
+        run_background(&store);
+        append_with_keys(&store);
+        edge.sleep(Duration::from_secs(2)).await;
+        // From here a write takes half a second, and so does a flush.
+        let slow = 10_000;
+        disk.set_faults(Faults {
+            slow,
+            ..Faults::default()
+        });
+        append_with_keys(&store);
+        let first = store.with(|store| store.log().written());
+        edge.sleep(Duration::from_millis(600)).await;
+        append_with_keys(&store);
+        edge.sleep(Duration::from_millis(650)).await;
+        let (flushed, durable, written) = store.with(|store| {
+            let log = store.log();
+            (log.flushed(), log.durable(), log.written())
+        });
+        (durable == first, flushed == written, written > first)
+    });
+    assert!(
+        matches!(outcome, Outcome::Done((true, true, true))),
+        "{outcome:?}"
+    );
+}
+
+/// Under ASYNC_FLUSH a flush that has much to write holds the sends up behind it: it is asked
+/// for before it is so much, however long the interval is.
+#[test]
+fn half_of_the_tail_is_not_left_without_a_promise() {
+    let machine = Machine::new(7);
+    let (world, store) = life_of(&machine, 1, AckLevel::Written, |settings| {
+        settings.flush_interval_ms = 3_600_000;
+    });
+    let edge = world.clone();
+    let outcome = world.run(async move {
+        run_background(&store);
+        edge.sleep(Duration::from_secs(2)).await;
+        let mut most = 0;
+        while store.with(|store| store.log().written()) < 4 * TAIL_BYTES as u64 {
+            append_with_keys(&store);
+            edge.sleep(Duration::from_millis(10)).await;
+            let unsynced = |store: &ShardStore| store.log().flushed() - store.log().durable();
+            most = most.max(store.with(|store| unsynced(store)));
+        }
+        most
+    });
+    let Outcome::Done(most) = outcome else {
+        panic!("{outcome:?}")
+    };
+    let half = TAIL_BYTES as u64 / 2;
+    assert!((half / 2..half + half / 2).contains(&most), "{most} bytes");
 }
 
 /// Under SYNC_FLUSH the blocks ahead of the log are written before they are needed, in the
