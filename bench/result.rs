@@ -184,6 +184,45 @@ pub struct ClientUse {
     /// The harness, not the broker, set the pace: its busiest thread had no time left, as the
     /// two shares above add up to more than 0.9.
     pub is_the_limit: bool,
+    /// When nothing ran.
+    #[serde(default)]
+    pub stalls: Stalls,
+}
+
+/// Times when the machine stood still: a thread of the harness that only sleeps woke up more than
+/// [`Stalls::LEAST_US`] too late. A virtual machine stops so when it has used what its host
+/// gives it, and no latency of a broker is shorter than that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stalls {
+    /// How often.
+    pub count: u64,
+    /// For how long, all together, in microseconds.
+    pub total_us: u64,
+    /// The longest one.
+    pub longest_us: u64,
+}
+
+impl Stalls {
+    /// Two ticks of a kernel with 250 a second: for so long a thread may wait for others.
+    pub const LEAST_US: u64 = 8_000;
+
+    /// A thread woke up so much too late.
+    pub fn late(&mut self, late_us: u64) {
+        if late_us > Stalls::LEAST_US {
+            self.add(&Stalls {
+                count: 1,
+                total_us: late_us,
+                longest_us: late_us,
+            });
+        }
+    }
+
+    /// Adds those of another time.
+    pub fn add(&mut self, other: &Stalls) {
+        self.count += other.count;
+        self.total_us += other.total_us;
+        self.longest_us = self.longest_us.max(other.longest_us);
+    }
 }
 
 /// One cell of a comparison.
@@ -239,5 +278,23 @@ impl Figure {
     /// Whether both brokers have a value; if not, values and factor are 0.
     pub fn is_measured(&self) -> bool {
         self.factor > 0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_threads_wait_for_each_other_is_no_stall() {
+        let mut stalls = Stalls::default();
+        [0, 4_000, 8_000].into_iter().for_each(|us| stalls.late(us));
+        assert_eq!(stalls, Stalls::default());
+        [20_000, 9_000].into_iter().for_each(|us| stalls.late(us));
+        let mut twice = stalls;
+        twice.add(&stalls);
+        assert_eq!((stalls.count, stalls.total_us), (2, 29_000));
+        assert_eq!((twice.count, twice.total_us), (4, 58_000));
+        assert_eq!((stalls.longest_us, twice.longest_us), (20_000, 20_000));
     }
 }

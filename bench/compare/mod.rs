@@ -20,12 +20,14 @@ use crate::bench::load::pacing::precise_timers;
 use crate::bench::measure::floor::floor;
 use crate::bench::measure::machine::machine;
 use crate::bench::report::html;
-use crate::bench::result::{Machine, Report};
+use crate::bench::report::table::stalls_text;
+use crate::bench::result::{Machine, Report, Run, Stalls};
 use apache::Apache;
 use broker::{Kind, Setup};
 use campaign::Campaign;
 use cells::CellPlan;
 use clap::Args;
+use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -202,6 +204,7 @@ impl Compare {
         };
         let outcome = campaign.run(&mut report);
         report.cells = figures::cells(&campaign.cells, &report.runs);
+        report.notes.extend(stalls_note(&report.runs));
         let sound = self.show(&report)?;
         outcome?;
         Ok(sound)
@@ -333,10 +336,30 @@ fn floor_note(seconds: u32) -> Result<String, String> {
     Ok(text + ".")
 }
 
+/// When the machine stood still, for each broker; nothing if it never did.
+fn stalls_note(runs: &[Run]) -> Option<String> {
+    let mut of_brokers: BTreeMap<&str, Stalls> = BTreeMap::new();
+    for run in runs {
+        let stalls = of_brokers.entry(&run.broker).or_default();
+        stalls.add(&run.client.stalls);
+    }
+    let texts: Vec<String> = of_brokers
+        .iter()
+        .filter_map(|(broker, stalls)| Some(format!("{broker}: {}", stalls_text(stalls)?)))
+        .collect();
+    (!texts.is_empty()).then(|| {
+        format!(
+            "In the runs of a broker the machine itself (seen by a thread that only sleeps) {}. No \
+             latency of those times is the broker's.",
+            texts.join("; ")
+        )
+    })
+}
+
 /// Whether every cell was measured, and nothing failed; a run that went well when it was made
 /// again is told but does not count.
 fn sound(report: &Report) -> bool {
-    let made_again = |failed: &crate::bench::result::Run| {
+    let made_again = |failed: &Run| {
         report.runs.iter().any(|run| {
             run.error.is_none()
                 && run.cell == failed.cell
@@ -443,7 +466,6 @@ fn list(plans: &[CellPlan]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::result::Run;
 
     #[test]
     fn small_machines_get_a_small_heap() {
@@ -457,6 +479,24 @@ mod tests {
         ] {
             assert_eq!(heap_bytes(memory, quick), heap, "{memory} {quick}");
         }
+    }
+
+    #[test]
+    fn when_the_machine_stood_still_is_told_of_the_broker_that_was_measured() {
+        let run = |broker: &str, late_us| {
+            let mut run = Run {
+                broker: broker.to_owned(),
+                ..Run::default()
+            };
+            run.client.stalls.late(late_us);
+            run
+        };
+        assert_eq!(stalls_note(&[run("A", 0), run("B", 900)]), None);
+        let note = stalls_note(&[run("A", 0), run("B", 20_000), run("B", 30_000)]).unwrap();
+        assert!(
+            note.contains(") B: stood still 2 times, for 50 ms"),
+            "{note}"
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A run as text.
 
-use crate::bench::result::{Latency, Run, ServerUse, Verified};
+use crate::bench::result::{Latency, Run, ServerUse, Stalls, Verified};
 use std::fmt::Write;
 
 /// A number with its thousands apart.
@@ -69,6 +69,9 @@ pub fn text(run: &Run) -> String {
     }
     if run.seconds > 0.0 {
         line("harness", harness_text(run));
+    }
+    if let Some(text) = stalls_text(&run.client.stalls) {
+        line("machine", text);
     }
     for (name, value) in &run.extra {
         line("", format!("{name} {}", figure(*value)));
@@ -163,6 +166,18 @@ fn harness_text(run: &Run) -> String {
     )
 }
 
+/// When the machine stood still, if it did.
+pub fn stalls_text(stalls: &Stalls) -> Option<String> {
+    (stalls.count > 0).then(|| {
+        format!(
+            "stood still {} times, for {} ms in all, {} ms at most",
+            count(stalls.count),
+            count(stalls.total_us / 1000),
+            count(stalls.longest_us / 1000)
+        )
+    })
+}
+
 fn verified_text(verified: &Verified) -> String {
     let good = count(verified.good);
     let mut text = if verified.is_good() {
@@ -217,9 +232,12 @@ mod tests {
             ..Run::default()
         };
         run.client.is_the_limit = true;
+        run.client.stalls.late(20_500);
         let text = text(&run);
         assert!(text.contains("3,000 in 2.00 s: 1,500/s"), "{text}");
         assert!(text.contains("2,999 good, 1 missing"), "{text}");
         assert!(text.contains("the harness was the limit"), "{text}");
+        let stood = "stood still 1 times, for 20 ms in all, 20 ms at most";
+        assert!(text.contains(stood), "{text}");
     }
 }

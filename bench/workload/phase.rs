@@ -11,7 +11,7 @@ use crate::bench::load::producer;
 use crate::bench::load::production::{self, Line};
 use crate::bench::load::template::Pull;
 use crate::bench::measure::recorder::{Recorder, Window};
-use crate::bench::result::{ClientUse, ServerUse};
+use crate::bench::result::{ClientUse, ServerUse, Stalls};
 use crate::bench::verify::{Read, Sent};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,8 +23,8 @@ const LEAD_NS: u64 = 10 * clock::MS;
 /// How often the terminal is told, in ns.
 const SHOW_NS: u64 = 200 * clock::MS;
 
-/// How often it is looked whether all are done, in ns.
-const LOOK_NS: u64 = 10 * clock::MS;
+/// How often it is looked whether all are done, and whether the machine stood still, in ns.
+const LOOK_NS: u64 = 5 * clock::MS;
 
 /// A thread that ran, or was ready to run, for more than this share had no time left.
 const BUSY: f64 = 0.9;
@@ -114,6 +114,7 @@ pub(super) struct Measured {
 struct Watched {
     ended: u64,
     cpu_ns: u64,
+    stalls: Stalls,
     server: (Option<ServerState>, Option<ServerState>),
 }
 
@@ -230,6 +231,7 @@ impl Session<'_> {
                     busiest_thread: busiest.on_cpu,
                     run_delay: busiest.waiting,
                     is_the_limit: shares > BUSY,
+                    stalls: watched.stalls,
                 },
             })
         })
@@ -343,22 +345,25 @@ impl Session<'_> {
         self.wait(window.from, live, &ended);
         let before = self.server_state();
         let cpu_began = clock::process_cpu();
-        self.wait(window.until, live, &ended);
+        let stalls = self.wait(window.until, live, &ended);
         let (now, cpu_ended) = (clock::now(), clock::process_cpu());
         let after = self.server_state();
         Watched {
             ended: now.clamp(window.from, window.until),
             cpu_ns: cpu_ended - cpu_began,
+            stalls,
             server: (before, after),
         }
     }
 
-    fn wait(&self, until: u64, live: &Live, ended: &impl Fn() -> bool) {
+    /// Waits for the end, and tells when the machine stood still meanwhile.
+    fn wait(&self, until: u64, live: &Live, ended: &impl Fn() -> bool) -> Stalls {
+        let mut stalls = Stalls::default();
         let (mut shown_at, mut shown) = (clock::now(), live.messages.load(Relaxed));
         loop {
             let now = clock::now();
             if now >= until || ended() || live.is_aborted() {
-                return;
+                return stalls;
             }
             if now >= shown_at + SHOW_NS {
                 let messages = live.messages.load(Relaxed);
@@ -375,7 +380,9 @@ impl Session<'_> {
                 self.progress.show(text);
                 (shown_at, shown) = (now, messages);
             }
-            sleep_until(until.min(now + LOOK_NS));
+            let next = until.min(clock::now() + LOOK_NS);
+            sleep_until(next);
+            stalls.late(clock::now().saturating_sub(next) / 1000);
         }
     }
 }

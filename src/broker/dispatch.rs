@@ -75,7 +75,11 @@ impl Service for BrokerShard {
             Message::Topic(config) => self.view.borrow_mut().set_topic(config),
             Message::TopicGone(topic) => self.view.borrow_mut().remove_topic(&topic),
             Message::Group(change) => self.view.borrow_mut().set_group(change),
-            Message::Settings(settings) => *self.settings.borrow_mut() = settings,
+            Message::Settings(settings) => {
+                let interval = settings.flush_interval_commit_log_ms;
+                self.store.set_flush_interval(interval);
+                *self.settings.borrow_mut() = settings;
+            }
         }
         None
     }

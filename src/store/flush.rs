@@ -1,10 +1,12 @@
 //! What moves the log to the device where nobody waits for it (ASYNC_FLUSH).
 
+use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::time::Duration;
 
 use futures_lite::future;
 
+use super::commit_log::FlushPlan;
 use super::edge::LogMode;
 use super::handle::Shared;
 use super::log_writer::{Doing, LogWriter};
@@ -15,30 +17,28 @@ use super::promise::Promise;
 const GATHER: Duration = Duration::from_millis(10);
 
 /// Writes what gathers in the tail to the segments, one write in flight. The device is asked
-/// for its promise once an interval, and sooner for half of what the tail takes: some devices
-/// have their flush write all that they were given and serve nothing else meanwhile, and the
-/// other half must do for so long.
+/// for its promise once an interval, and sooner for half of what the tail takes: there are
+/// devices whose flush takes as long as the bytes took to arrive, and which serve nothing else
+/// meanwhile. What arrives then must fit in the tail beside what is being written.
 pub(super) async fn flush_gathered(shared: &Rc<Shared>) {
     let settings = shared.state.borrow().settings().clone();
-    let interval = Duration::from_millis(settings.flush_interval_ms);
     let unsynced_max = settings.tail_bytes as u64 / 2;
     let mut writer = LogWriter::new(shared, LogMode::Write);
     let mut promise = Promise::new(shared);
     loop {
         prepare_segment(shared);
-        if let Some((from, error)) = promise.take_failed() {
-            if writer.failed(Doing::Flush, from, &error).await.is_break() {
-                return;
-            }
+        if shared.state.borrow().log.failure().is_some() {
+            return;
         }
         let next = || {
             let log = &shared.state.borrow().log;
             log.next_flush(settings.flush_bytes_max, false)
         };
-        let (plan, unsynced, is_gathered) = {
+        let (plan, unsynced, interval, is_gathered) = {
             let state = shared.state.borrow();
             let unsynced = state.log.flushed() - state.log.durable();
-            (next(), unsynced, state.is_gathered())
+            let interval = Duration::from_millis(state.settings().flush_interval_ms);
+            (next(), unsynced, interval, state.is_gathered())
         };
         let closing = shared.closing.get();
         // The next promise is of another file: this one is made durable first.
@@ -48,8 +48,8 @@ pub(super) async fn flush_gathered(shared: &Rc<Shared>) {
         {
             promise.ask(writer.last().expect("flushed to a file").clone());
         }
-        let plan = match plan {
-            Some(plan) if !leaves => plan,
+        match plan {
+            Some(_) if !leaves => {}
             Some(_) => {
                 promise.or(future::pending()).await;
                 continue;
@@ -68,37 +68,36 @@ pub(super) async fn flush_gathered(shared: &Rc<Shared>) {
                 promise.due_from_now();
                 continue;
             }
-        };
+        }
         if !is_gathered && !closing {
             promise.beside(sleep_or_work(shared, GATHER)).await;
         }
         // Planned again: more may have come while it gathered.
-        let plan = next().unwrap_or(plan);
-        let end = match promise.beside(writer.segment(&plan)).await {
-            Ok(file) => {
-                let blocks = {
-                    let mut state = shared.state.borrow_mut();
-                    state.log.begin(&plan);
-                    state.log.blocks(&plan)
-                };
-                match promise
-                    .beside(file.write(plan.start - plan.segment, blocks))
-                    .await
-                {
-                    Ok(()) => {
-                        writer.wrote(plan.end);
-                        shared.progress.notify();
-                        continue;
-                    }
-                    Err(error) => writer.failed(Doing::Write, plan.start, &error).await,
-                }
-            }
-            Err(end) => end,
-        };
-        if end.is_break() {
+        let Some(plan) = next() else { continue };
+        if promise.beside(write(&mut writer, &plan)).await.is_break() {
             return;
         }
     }
+}
+
+/// Writes what is planned, or waits where that cannot be done now.
+async fn write(writer: &mut LogWriter<'_>, plan: &FlushPlan) -> ControlFlow<()> {
+    let file = match writer.segment(plan).await {
+        Ok(file) => file,
+        Err(end) => return end,
+    };
+    let shared = writer.shared();
+    let blocks = {
+        let mut state = shared.state.borrow_mut();
+        state.log.begin(plan);
+        state.log.blocks(plan)
+    };
+    if let Err(error) = file.write(plan.start - plan.segment, blocks).await {
+        return writer.failed(Doing::Write, plan.start, &error).await;
+    }
+    writer.wrote(plan.end);
+    shared.progress.notify();
+    ControlFlow::Continue(())
 }
 
 /// Waits until there is something to do, for `time` at most.

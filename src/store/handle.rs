@@ -151,6 +151,12 @@ impl StoreHandle {
         &self.shared
     }
 
+    /// Sets the time between device flushes under ASYNC_FLUSH, ms.
+    pub fn set_flush_interval(&self, ms: u64) {
+        self.shared.state.borrow_mut().settings.flush_interval_ms = ms;
+        self.shared.work.notify();
+    }
+
     /// Works on the state. Nothing may be awaited inside, and nothing is held after.
     pub fn with<R>(&self, work: impl FnOnce(&mut ShardStore) -> R) -> R {
         let mut state = self.shared.state.borrow_mut();

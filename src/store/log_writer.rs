@@ -56,6 +56,10 @@ impl<'a> LogWriter<'a> {
         }
     }
 
+    pub(super) fn shared(&self) -> &'a Rc<Shared> {
+        self.shared
+    }
+
     /// The segment that was written to last.
     pub(super) fn last(&self) -> Option<&Rc<dyn LogFile>> {
         self.file.as_ref().map(|(_, file)| file)
@@ -106,13 +110,11 @@ impl<'a> LogWriter<'a> {
         error: &io::Error,
     ) -> ControlFlow<()> {
         let shared = self.shared;
-        let why = self.describe(doing, position, error);
         if !doing.is_passing(error) || self.tries_at_close >= TRIES_AT_CLOSE {
-            tracing::error!(shard = %shared.shard, "{why}; the shard takes no more messages");
-            shared.state.borrow_mut().log.fail(why);
-            shared.progress.notify();
+            give_up(shared, doing, position, error);
             return ControlFlow::Break(());
         }
+        let why = describe(shared, doing, position, error);
         let news = {
             let mut state = shared.state.borrow_mut();
             state.log.begin_again();
@@ -130,22 +132,30 @@ impl<'a> LogWriter<'a> {
         shared.edge.sleep(SPACE_RETRY).await;
         ControlFlow::Continue(())
     }
+}
 
-    fn describe(&self, doing: Doing, position: u64, error: &io::Error) -> String {
-        let base = {
-            let log = &self.shared.state.borrow().log;
-            position - position % log.segment_bytes()
-        };
-        let path = segment::path(&self.shared.dir, self.shared.shard, base);
-        let what = match doing {
-            Doing::Open => "open",
-            Doing::Write => "write",
-            Doing::Flush => "flush",
-        };
-        format!(
-            "{}: {what} at byte {} failed: {error}",
-            path.display(),
-            position - base
-        )
-    }
+/// The log takes nothing any more.
+pub(super) fn give_up(shared: &Shared, doing: Doing, position: u64, error: &io::Error) {
+    let why = describe(shared, doing, position, error);
+    tracing::error!(shard = %shared.shard, "{why}; the shard takes no more messages");
+    shared.state.borrow_mut().log.fail(why);
+    shared.progress.notify();
+}
+
+fn describe(shared: &Shared, doing: Doing, position: u64, error: &io::Error) -> String {
+    let base = {
+        let log = &shared.state.borrow().log;
+        position - position % log.segment_bytes()
+    };
+    let path = segment::path(&shared.dir, shared.shard, base);
+    let what = match doing {
+        Doing::Open => "open",
+        Doing::Write => "write",
+        Doing::Flush => "flush",
+    };
+    format!(
+        "{}: {what} at byte {} failed: {error}",
+        path.display(),
+        position - base
+    )
 }

@@ -7,16 +7,18 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_lite::future;
+
 use super::edge::{Local, LogFile};
 use super::handle::Shared;
+use super::log_writer::{Doing, give_up};
 
-/// Asks the device, one flush at a time.
+/// Asks the device, one flush at a time. One that fails is the end of the log, at once.
 pub(super) struct Promise<'a> {
     shared: &'a Shared,
     /// The end of what it is asked for, and its answer.
     asked: Option<(u64, Local<'static, io::Result<()>>)>,
-    asked_at: Duration,
-    failed: Option<(u64, io::Error)>,
+    since: Duration,
 }
 
 impl<'a> Promise<'a> {
@@ -24,8 +26,7 @@ impl<'a> Promise<'a> {
         Promise {
             shared,
             asked: None,
-            asked_at: shared.edge.now(),
-            failed: None,
+            since: shared.edge.now(),
         }
     }
 
@@ -34,7 +35,7 @@ impl<'a> Promise<'a> {
     pub(super) fn ask(&mut self, file: Rc<dyn LogFile>) {
         let flushed = self.shared.state.borrow().log.flushed();
         self.asked = Some((flushed, Box::pin(async move { file.sync().await })));
-        self.asked_at = self.shared.edge.now();
+        self.since = self.shared.edge.now();
     }
 
     /// Whether the device has been asked and has not answered.
@@ -42,22 +43,17 @@ impl<'a> Promise<'a> {
         self.asked.is_some()
     }
 
-    /// How long ago the device was asked, or nothing was missing.
-    pub(super) fn age(&self) -> Duration {
-        self.shared.edge.now() - self.asked_at
-    }
-
     /// Nothing was missing until now.
     pub(super) fn due_from_now(&mut self) {
-        self.asked_at = self.shared.edge.now();
+        self.since = self.shared.edge.now();
     }
 
-    /// What the device refused to promise, and why: the start of it in the log.
-    pub(super) fn take_failed(&mut self) -> Option<(u64, io::Error)> {
-        self.failed.take()
+    /// How long ago the device was asked, or nothing was missing.
+    pub(super) fn age(&self) -> Duration {
+        self.shared.edge.now() - self.since
     }
 
-    /// Waits for something else, and takes the answer of the device meanwhile.
+    /// Waits for something else, and takes the device's answer meanwhile.
     pub(super) async fn beside<T>(&mut self, other: impl Future<Output = T>) -> T {
         let mut other = pin!(other);
         poll_fn(|cx| {
@@ -67,36 +63,27 @@ impl<'a> Promise<'a> {
         .await
     }
 
-    /// Waits for the answer of the device, if it was asked, or for something else.
+    /// Waits for the device's answer, if it was asked, or for something else.
     pub(super) async fn or(&mut self, other: impl Future<Output = ()>) {
-        let mut other = pin!(other);
-        poll_fn(|cx| {
-            let is_asked = self.is_asked();
-            if self.poll(cx).is_ready() && is_asked {
-                return Poll::Ready(());
-            }
-            other.as_mut().poll(cx)
-        })
-        .await;
+        future::or(poll_fn(|cx| self.poll(cx)), other).await;
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some((flushed, answer)) = &mut self.asked else {
-            return Poll::Ready(());
+            return Poll::Pending;
         };
         let Poll::Ready(answer) = answer.as_mut().poll(cx) else {
             return Poll::Pending;
         };
         let flushed = *flushed;
         self.asked = None;
-        let mut state = self.shared.state.borrow_mut();
-        match answer {
-            Ok(()) => {
-                state.log.set_durable(flushed);
-                state.show_durable();
-            }
-            Err(error) => self.failed = Some((state.log.durable(), error)),
+        if let Err(error) = answer {
+            give_up(self.shared, Doing::Flush, flushed - 1, &error);
+            return Poll::Ready(());
         }
+        let mut state = self.shared.state.borrow_mut();
+        state.log.set_durable(flushed);
+        state.show_durable();
         self.shared.progress.notify();
         Poll::Ready(())
     }

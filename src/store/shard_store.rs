@@ -201,7 +201,7 @@ impl ShardStore {
         &self.log
     }
 
-    /// The settings that the store was made with.
+    /// The settings that the store has.
     pub fn settings(&self) -> &StoreSettings {
         &self.settings
     }

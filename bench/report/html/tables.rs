@@ -5,6 +5,7 @@ use super::factors::class;
 use crate::bench::compare::judge::{HARNESS_WAS_LIMIT, Standing, asked};
 use crate::bench::compare::table::spread;
 use crate::bench::compare::units;
+use crate::bench::report::table::stalls_text;
 use crate::bench::result::{Cell, Run};
 use std::fmt::Write;
 
@@ -230,6 +231,9 @@ fn more(run: &Run) -> String {
                 parts.push(format!("{name} {counter}"));
             }
         }
+    }
+    if let Some(text) = stalls_text(&run.client.stalls) {
+        parts.push(format!("machine {text}"));
     }
     parts.join(", ")
 }

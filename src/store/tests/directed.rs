@@ -202,6 +202,71 @@ fn what_comes_while_the_device_flushes_is_written() {
     );
 }
 
+/// Under ASYNC_FLUSH nothing is acknowledged after a flush that failed, whatever is being
+/// written then.
+#[test]
+fn a_flush_that_fails_is_the_end_of_the_log_at_once() {
+    let machine = Machine::new(7);
+    let (world, store) = life_of(&machine, 1, AckLevel::Written, |_| ());
+    let (edge, disk) = (world.clone(), machine.clone());
+    let outcome = world.run(async move {
+        run_background(&store);
+        append_with_keys(&store);
+        edge.sleep(Duration::from_secs(2)).await;
+        // A write, and the flush behind it, take half a second.
+        let slow = 10_000;
+        disk.set_faults(Faults {
+            slow,
+            ..Faults::default()
+        });
+        append_with_keys(&store);
+        edge.sleep(Duration::from_millis(900)).await;
+        append_with_keys(&store);
+        edge.sleep(Duration::from_millis(50)).await;
+        // The write of the third has begun; the flush for the second ends before it.
+        let io_error = 10_000;
+        disk.set_faults(Faults {
+            io_error,
+            ..Faults::default()
+        });
+        edge.sleep(Duration::from_millis(150)).await;
+        store.with(|store| {
+            let log = store.log();
+            let why = log.failure().unwrap_or("no failure").to_owned();
+            (why, log.flushed() < log.written())
+        })
+    });
+    let Outcome::Done((why, is_writing)) = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert!(why.contains(": flush at byte "), "{why}");
+    assert!(is_writing);
+}
+
+/// The interval may be changed while bytes wait for it.
+#[test]
+fn a_shorter_interval_holds_for_what_was_written_before() {
+    let machine = Machine::new(7);
+    let (world, store) = life_of(&machine, 1, AckLevel::Written, |settings| {
+        settings.flush_interval_ms = 3_600_000;
+    });
+    let edge = world.clone();
+    let outcome = world.run(async move {
+        run_background(&store);
+        append_with_keys(&store);
+        edge.sleep(Duration::from_secs(60)).await;
+        let durable = || store.with(|store| store.log().durable() == store.log().written());
+        let before = durable();
+        store.set_flush_interval(100);
+        edge.sleep(Duration::from_secs(2)).await;
+        (before, durable())
+    });
+    assert!(
+        matches!(outcome, Outcome::Done((false, true))),
+        "{outcome:?}"
+    );
+}
+
 /// Under ASYNC_FLUSH a flush that has much to write holds the sends up behind it: it is asked
 /// for before it is so much, however long the interval is.
 #[test]
