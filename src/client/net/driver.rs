@@ -12,6 +12,7 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +23,7 @@ use super::clock::now_since;
 use super::executor::spawn;
 use super::lead::{Lead, Watch};
 use super::offset_files::{self, FileJob};
-use super::peers::{Peers, Written};
+use super::peers::{Peers, Written, receive};
 use super::poll_set::PollSet;
 use super::tasks;
 use super::waiters::{Callback, How, Waiter, Waiters};
@@ -58,6 +59,8 @@ pub(super) struct Driver {
     core: Core,
     outputs: Vec<Output>,
     writes: Vec<PeerId>,
+    /// Those that were written in this turn.
+    wrote: Vec<PeerId>,
     /// Connections that are to be made: by the client's thread.
     connects: Vec<(PeerId, Arc<str>)>,
     pub peers: Peers,
@@ -120,6 +123,7 @@ impl Guarded {
             core,
             outputs: Vec::new(),
             writes: Vec::new(),
+            wrote: Vec::new(),
             connects: Vec::new(),
             peers: Peers::default(),
             read_buffer: Vec::new(),
@@ -258,7 +262,7 @@ impl Driver {
         let now = self.now().at;
         let (busy, delivers) = (self.is_busy(), !self.sinks.is_empty());
         let most = self.watch.before_wait(now, busy, delivers).min(longest);
-        self.peers.wait_for(self.watch.is_thread(), set);
+        self.peers.wait_for(|id| self.watch.is_thread(id), set);
         if !self.connects.is_empty() {
             return 0;
         }
@@ -283,19 +287,26 @@ impl Driver {
         self.read(now, id);
     }
 
-    /// Hands what has come by a connection to the core.
+    /// Reads a connection, unless a caller does.
     fn read(&mut self, now: Now, id: PeerId) {
+        let fd = self.peers.get(id).and_then(|peer| peer.fd());
+        let Some(fd) = fd.filter(|_| !self.watch.is_led_at(id)) else {
+            return;
+        };
+        let mut into = std::mem::take(&mut self.read_buffer);
+        into.resize(READ_BYTES, 0);
+        let read = receive(fd, &mut into, libc::MSG_DONTWAIT);
+        self.received(now, id, read.map(|read| &into[..read]));
+        self.read_buffer = into;
+    }
+
+    /// Hands what has come by a connection to the core.
+    fn received(&mut self, now: Now, id: PeerId, read: io::Result<&[u8]>) {
         let Some(peer) = self.peers.get(id) else {
             return;
         };
-        let Some(fd) = peer.fd() else { return };
-        self.read_buffer.resize(READ_BYTES, 0);
-        let into = &mut self.read_buffer;
-        // SAFETY: the kernel writes to `into`, which is borrowed for the whole call.
-        let read =
-            unsafe { libc::recv(fd, into.as_mut_ptr().cast(), into.len(), libc::MSG_DONTWAIT) };
-        let fresh = match usize::try_from(read) {
-            Ok(0) => {
+        let fresh = match read {
+            Ok([]) => {
                 let why = match peer.partial.len() {
                     0 => "closed by the peer".to_owned(),
                     bytes => {
@@ -304,14 +315,11 @@ impl Driver {
                 };
                 return self.lost(now, id, why);
             }
-            Ok(read) => &into[..read],
-            Err(_) => {
-                let error = std::io::Error::last_os_error();
-                match error.kind() {
-                    std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted => return,
-                    _ => return self.lost(now, id, format!("read: {error}")),
-                }
-            }
+            Ok(fresh) => fresh,
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => return,
+                _ => return self.lost(now, id, format!("read: {error}")),
+            },
         };
         let mut partial = std::mem::take(&mut peer.partial);
         if partial.is_empty() {
@@ -333,6 +341,7 @@ impl Driver {
 
     /// Does what came of a turn.
     fn carry_out(&mut self, now: Now) {
+        self.wrote.clear();
         let mut outputs = std::mem::take(&mut self.outputs);
         let mut ticked = false;
         loop {
@@ -420,6 +429,7 @@ impl Driver {
         let Some(peer) = self.peers.get(id) else {
             return;
         };
+        self.wrote.push(id);
         let core = &mut self.core;
         match peer.write(|out| core.take_frames(id, out)) {
             Written::Done => {}
@@ -554,7 +564,7 @@ pub(super) fn turn_of_caller(
     let Ok(mut driver) = guarded.driver.try_lock() else {
         return Err(post);
     };
-    if driver.is_busy() {
+    if driver.is_busy() || driver.watch.is_led() {
         driver.watch.not_alone();
         return Err(post);
     }
@@ -565,14 +575,22 @@ pub(super) fn turn_of_caller(
     driver.post(now, post);
     driver.carry_out(now);
     let mut lead = None;
-    if !driver.is_busy() {
-        // It is over already.
-    } else if !waits {
-        if driver.watch.gather() {
-            driver.changed = true;
+    if driver.is_busy() {
+        // The answer comes by the connection that the send left by, if it did.
+        let by = match driver.wrote[..] {
+            [id] if waits => driver.peers.get(id).and_then(|peer| peer.drained()),
+            _ => None,
+        };
+        match by {
+            Some(socket) => {
+                let id = driver.wrote[0];
+                if driver.watch.alone(now.at, id) {
+                    lead = Some(Lead::new(guarded.clone(), id, socket));
+                }
+            }
+            None if driver.watch.gather() => driver.changed = true,
+            None => {}
         }
-    } else if driver.watch.alone(now.at) {
-        lead = Some(Lead::new(guarded.clone(), &driver.peers));
     }
     let wake = driver.changed || !driver.connects.is_empty();
     driver.changed = false;
@@ -582,23 +600,30 @@ pub(super) fn turn_of_caller(
     Ok(CallersTurn { wake, lead })
 }
 
-/// A turn of a caller who reads: what is ready is read. Whether the client's thread has
-/// something to do.
-pub(super) fn turn_of_reader(guarded: &Arc<Guarded>, set: &mut PollSet) -> bool {
+/// What came of the turn of a caller who reads.
+pub(super) struct ReadersTurn {
+    /// The client's thread has something to do.
+    pub wake: bool,
+    /// The same connection is to be read on.
+    pub goes_on: bool,
+}
+
+/// A turn of a caller who reads a connection: he hands over what it gave.
+pub(super) fn turn_of_reader(
+    guarded: &Guarded,
+    id: PeerId,
+    read: io::Result<&[u8]>,
+) -> ReadersTurn {
     let mut driver = guarded.lock();
     let now = driver.now();
-    for (id, writable) in set.ready() {
-        if let Some(id) = id {
-            driver.is_ready(now, id, writable);
-        }
-    }
+    driver.received(now, id, read);
     driver.carry_out(now);
-    set.clear();
-    driver.peers.wait_for(true, set);
+    // What was sent again elsewhere is answered there.
+    let goes_on = driver.wrote.iter().all(|wrote| *wrote == id) && driver.peers.get(id).is_some();
     let wake = driver.changed || !driver.connects.is_empty();
     driver.changed = false;
     let answers = std::mem::take(&mut driver.answers);
     drop(driver);
     tell(answers);
-    wake
+    ReadersTurn { wake, goes_on }
 }

@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use glommio::net::TcpStream;
 use glommio::{LocalExecutorBuilder, Placement, PoolPlacement};
+use socket2::Socket;
+
+use super::lead::READ_MAX;
 
 /// Longest time that ready tasks run before the ring is looked at. Not shorter, as a thread whose
 /// processor is taken away for longer at the wrong moment sleeps although a task is ready.
@@ -90,5 +93,9 @@ pub(super) async fn connect_to(to: SocketAddr, limit: Duration) -> io::Result<Ow
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the descriptor was just made and has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    let socket = Socket::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    // Whoever does not say otherwise waits for what comes, so long at most.
+    socket.set_nonblocking(false)?;
+    socket.set_read_timeout(Some(READ_MAX))?;
+    Ok(socket.into())
 }

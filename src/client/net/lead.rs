@@ -2,21 +2,22 @@
 //!
 //! A blocking send that is alone on its way would wake the client's thread by its answer, and
 //! that the sender: two hand-overs between threads, each dearer than all the rest. So, while
-//! sends come alone and one soon after the other, their senders read the sockets themselves, and
-//! the client's thread keeps to its inbox and the clock.
+//! sends come alone and one soon after the other, each sender reads the connection that his send
+//! left by, and the client's thread keeps to its inbox, the clock and the other connections.
 //!
-//! All of it is decided under the driver's lock, and one thing always holds then: if anybody
-//! waits for an answer, either a caller reads or the client's thread watches the sockets (or has
-//! been woken, and will). Bytes that come while nobody waits are read by the next who sends, or
-//! by the client's thread, which takes the sockets back when no send has come for a while.
+//! All of it is decided under the driver's lock, and two things always hold then: a connection is
+//! read by one thread alone, and if anybody waits for an answer, a caller reads it or the
+//! client's thread watches the socket (or has been woken, and will). Bytes that come while nobody
+//! waits are read by the next who sends, or by the client's thread, which takes the sockets back
+//! when no send has come for a while.
 
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::driver::{Guarded, turn_of_reader};
-use super::peers::Peers;
-use super::poll_set::PollSet;
-use crate::client::core::io::Answer;
+use super::peers::receive;
+use crate::client::core::io::{Answer, PeerId};
 use crate::client::error::Result;
 use crate::client::one_shot;
 
@@ -27,15 +28,18 @@ const ALONE_MIN: u32 = 8;
 const ALONE_MS: u64 = 10;
 
 /// Longest time that a caller reads. An answer that takes longer may as well cost a wake-up.
-const READ_MAX: Duration = Duration::from_millis(20);
+pub(super) const READ_MAX: Duration = Duration::from_millis(20);
+
+/// Bytes that a caller reads at once: some answers.
+const READ_BYTES: usize = 4096;
 
 /// Who watches the sockets.
 #[derive(Debug)]
 pub(super) struct Watch {
     /// The client's thread does.
     thread: bool,
-    /// A caller reads, until he says that he does no longer.
-    reads: bool,
+    /// What a caller reads, until he says that he does no longer.
+    led: Option<PeerId>,
     /// Blocking sends that came alone, one soon after the other; and when the last one was, ms.
     alone: u32,
     alone_at: u64,
@@ -45,7 +49,7 @@ impl Default for Watch {
     fn default() -> Watch {
         Watch {
             thread: true,
-            reads: false,
+            led: None,
             alone: 0,
             alone_at: 0,
         }
@@ -53,9 +57,19 @@ impl Default for Watch {
 }
 
 impl Watch {
-    /// Whether the client's thread watches the sockets.
-    pub fn is_thread(&self) -> bool {
-        self.thread
+    /// Whether the client's thread watches a socket: with a caller who reads, all others.
+    pub fn is_thread(&self, id: PeerId) -> bool {
+        self.thread || self.led.is_some_and(|led| led != id)
+    }
+
+    /// Whether a caller reads.
+    pub fn is_led(&self) -> bool {
+        self.led.is_some()
+    }
+
+    /// Whether a caller reads this connection.
+    pub fn is_led_at(&self, id: PeerId) -> bool {
+        self.led == Some(id)
     }
 
     /// The client's thread is about to wait: decides whether it watches the sockets. `busy`:
@@ -63,7 +77,7 @@ impl Watch {
     /// time. How long it may wait, ms.
     pub fn before_wait(&mut self, now: u64, busy: bool, delivers: bool) -> u64 {
         let soon = self.alone >= ALONE_MIN && now.saturating_sub(self.alone_at) <= ALONE_MS;
-        self.thread = !self.reads && (busy || delivers || !soon);
+        self.thread = self.led.is_none() && (busy || delivers || !soon);
         if self.thread { u64::MAX } else { ALONE_MS }
     }
 
@@ -79,8 +93,9 @@ impl Watch {
         !std::mem::replace(&mut self.thread, true)
     }
 
-    /// A blocking send comes alone at `now`. Whether its sender is to read.
-    pub fn alone(&mut self, now: u64) -> bool {
+    /// A blocking send comes alone at `now`, while no caller reads, and leaves by one connection.
+    /// Whether its sender is to read that.
+    pub fn alone(&mut self, now: u64, by: PeerId) -> bool {
         let soon = now.saturating_sub(self.alone_at) <= ALONE_MS;
         self.alone = if soon {
             self.alone.saturating_add(1)
@@ -88,42 +103,49 @@ impl Watch {
             1
         };
         self.alone_at = now;
-        self.reads = !self.thread;
-        self.reads
+        self.led = (!self.thread).then_some(by);
+        self.led.is_some()
     }
 
     /// The caller who read reads no longer; `busy` as above. Whether the client's thread has to
     /// be told to watch.
     fn ends(&mut self, busy: bool) -> bool {
-        self.reads = false;
+        self.led = None;
         busy && !std::mem::replace(&mut self.thread, true)
     }
 }
 
-/// A caller who reads the sockets, until it is dropped.
+/// A caller who reads a connection, until it is dropped.
 pub(super) struct Lead {
     guarded: Arc<Guarded>,
-    set: PollSet,
+    id: PeerId,
+    /// Open as long as somebody reads it.
+    socket: Arc<OwnedFd>,
 }
 
 impl Lead {
     /// For whom [`Watch::alone`] said so.
-    pub fn new(guarded: Arc<Guarded>, peers: &Peers) -> Lead {
-        let mut set = PollSet::default();
-        peers.wait_for(true, &mut set);
-        Lead { guarded, set }
+    pub fn new(guarded: Arc<Guarded>, id: PeerId, socket: Arc<OwnedFd>) -> Lead {
+        Lead {
+            guarded,
+            id,
+            socket,
+        }
     }
 
-    /// Reads until the answer is there, or it takes too long.
-    pub fn read_until(mut self, answer: &one_shot::Answer<Result<Answer>>) {
-        let until = Instant::now() + READ_MAX;
+    /// Reads until the answer is there, or it takes too long, or is to come from elsewhere.
+    pub fn read_until(self, answer: &one_shot::Answer<Result<Answer>>) {
+        let began = Instant::now();
+        let mut bytes = [0; READ_BYTES];
         while !answer.is_ready() {
-            let left = until.saturating_duration_since(Instant::now()).as_millis() as u64;
-            if left == 0 || !self.set.wait(left) {
-                return;
-            }
-            if turn_of_reader(&self.guarded, &mut self.set) {
+            // The socket's own limit is as long.
+            let read = receive(self.socket.as_raw_fd(), &mut bytes, 0);
+            let turn = turn_of_reader(&self.guarded, self.id, read.map(|read| &bytes[..read]));
+            if turn.wake {
                 self.guarded.ring();
+            }
+            if !turn.goes_on || began.elapsed() >= READ_MAX {
+                return;
             }
         }
     }
@@ -146,33 +168,40 @@ impl Drop for Lead {
 mod tests {
     use super::*;
 
+    const A: PeerId = PeerId { slot: 0, epoch: 1 };
+    const B: PeerId = PeerId { slot: 1, epoch: 1 };
+
     #[test]
     fn sends_alone_take_the_sockets_over_and_whoever_else_comes_gives_them_back() {
         let mut watch = Watch::default();
         for at in 0..u64::from(ALONE_MIN) {
             watch.before_wait(at, false, false);
-            assert!(watch.is_thread() && !watch.alone(at));
+            assert!(watch.is_thread(A) && !watch.alone(at, A));
             watch.before_wait(at, true, false);
-            assert!(watch.is_thread(), "somebody waits");
+            assert!(watch.is_thread(A), "somebody waits");
         }
         assert_eq!(watch.before_wait(8, false, false), ALONE_MS);
-        assert!(!watch.is_thread() && watch.alone(9));
+        assert!(!watch.is_thread(A) && watch.alone(9, A));
         watch.before_wait(9, true, false);
-        assert!(!watch.is_thread(), "a caller reads");
+        assert!(!watch.is_thread(A) && watch.is_led_at(A), "a caller reads");
+        assert!(
+            watch.is_thread(B) && !watch.is_led_at(B),
+            "the thread reads the rest"
+        );
         assert!(!watch.ends(false), "the next one soon comes");
-        assert!(watch.alone(10));
-        assert!(watch.ends(true) && watch.is_thread(), "others wait");
+        assert!(watch.alone(10, A));
+        assert!(watch.ends(true) && watch.is_thread(A), "others wait");
         watch.before_wait(11, false, false);
-        assert!(!watch.is_thread());
-        assert!(watch.gather() && watch.is_thread());
+        assert!(!watch.is_thread(A));
+        assert!(watch.gather() && watch.is_thread(A));
         watch.before_wait(11, false, false);
-        assert!(watch.is_thread());
+        assert!(watch.is_thread(A));
     }
 
     #[test]
     fn sockets_are_watched_again_where_no_send_comes_or_there_are_consumers() {
         let mut watch = Watch::default();
-        (0..20).for_each(|at| assert!(!watch.alone(at)));
+        (0..20).for_each(|at| assert!(!watch.alone(at, A)));
         assert_eq!(watch.before_wait(20, false, true), u64::MAX);
         assert_eq!(watch.before_wait(20 + ALONE_MS, false, false), u64::MAX);
         assert_eq!(watch.before_wait(19 + ALONE_MS, false, false), ALONE_MS);

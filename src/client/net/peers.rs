@@ -18,7 +18,7 @@ pub(super) struct Peer {
     /// `host:port`, as the core gave it.
     pub address: Arc<str>,
     /// Once it is connected.
-    socket: Option<OwnedFd>,
+    socket: Option<Arc<OwnedFd>>,
     out: Out,
     /// The start of a frame whose rest is yet to come.
     pub partial: Vec<u8>,
@@ -70,7 +70,7 @@ impl Peers {
     /// Its socket is there. `false`: it is wanted no more.
     pub fn opened(&mut self, id: PeerId, socket: OwnedFd) -> bool {
         let peer = self.get(id);
-        peer.map(|peer| peer.socket = Some(socket)).is_some()
+        peer.map(|peer| peer.socket = Some(socket.into())).is_some()
     }
 
     /// A connection has ended, or is wanted no more. `None` where it had ended before.
@@ -87,15 +87,16 @@ impl Peers {
         self.0.clear();
     }
 
-    /// Enters what is to be waited for: those that are to be read, if so, and those whose
-    /// sockets were full.
-    pub fn wait_for(&self, read: bool, set: &mut PollSet) {
+    /// Enters what is to be waited for: those that are to be read, and those whose sockets were
+    /// full.
+    pub fn wait_for(&self, is_read: impl Fn(PeerId) -> bool, set: &mut PollSet) {
         for (slot, peer) in self.0.iter().enumerate() {
             let Some(peer) = peer else { continue };
-            if let Some(socket) = peer.socket.as_ref().filter(|_| read || peer.draining) {
-                let (slot, epoch) = (slot as u32, peer.epoch);
-                let id = PeerId { slot, epoch };
-                set.add(Some(id), socket.as_raw_fd(), read, peer.draining);
+            let (slot, epoch) = (slot as u32, peer.epoch);
+            let id = PeerId { slot, epoch };
+            let read = is_read(id);
+            if let Some(fd) = peer.fd().filter(|_| read || peer.draining) {
+                set.add(Some(id), fd, read, peer.draining);
             }
         }
     }
@@ -109,7 +110,12 @@ impl Peers {
 impl Peer {
     /// Its descriptor, once it is connected; open until it is removed.
     pub fn fd(&self) -> Option<RawFd> {
-        self.socket.as_ref().map(AsRawFd::as_raw_fd)
+        self.socket.as_ref().map(|socket| socket.as_raw_fd())
+    }
+
+    /// What its answers come by, if all that it was given has left.
+    pub fn drained(&self) -> Option<Arc<OwnedFd>> {
+        self.socket.clone().filter(|_| !self.draining)
     }
 
     /// Has `take` append frames, and writes them as far as the socket takes them. Where an
@@ -163,6 +169,16 @@ impl Peer {
             unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
         }
     }
+}
+
+/// Reads what a socket has, `flags` being those of recv(2).
+///
+/// # Errors
+/// Those of recv(2).
+pub(super) fn receive(fd: RawFd, into: &mut [u8], flags: i32) -> io::Result<usize> {
+    // SAFETY: the kernel writes to `into`, which is borrowed for the whole call.
+    let read = unsafe { libc::recv(fd, into.as_mut_ptr().cast(), into.len(), flags) };
+    usize::try_from(read).map_err(|_| io::Error::last_os_error())
 }
 
 /// What is said of a connection that cannot be written to.

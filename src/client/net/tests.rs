@@ -7,10 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use futures_lite::future::block_on;
+
 use super::clock::JUMPED_MS;
+use super::lead::READ_MAX;
 use crate::client::{
-    Batch, ClientSettings, ErrorKind, Message, Producer, ProducerSettings, PushConsumer,
-    PushConsumerSettings,
+    Batch, ClientSettings, ErrorKind, Message, MessageQueue, Producer, ProducerSettings,
+    PushConsumer, PushConsumerSettings, SendRequest,
 };
 use crate::wire::body::route::{BrokerData, QueueData, TopicRouteData};
 use crate::wire::codes::{request, response};
@@ -38,6 +41,8 @@ struct Server {
     stamps: Mutex<Vec<i64>>,
     /// The consumer's own name.
     member: Mutex<Option<String>>,
+    /// A further broker of the topic.
+    other: Mutex<Option<SocketAddr>>,
 }
 
 impl Server {
@@ -50,6 +55,7 @@ impl Server {
             sends: Mutex::default(),
             stamps: Mutex::default(),
             member: Mutex::default(),
+            other: Mutex::default(),
         });
         let own = server.clone();
         std::thread::spawn(move || {
@@ -104,6 +110,11 @@ impl Server {
                     .with("msgId", "7F00000100002A9F0000000000000000")
                     .with("queueId", asked.get("e").unwrap())
                     .with("queueOffset", 0);
+                let moved = body.starts_with(b"moved") && self.other.lock().unwrap().is_some();
+                let answer = match moved {
+                    true => Response::error(response::SYSTEM_BUSY, "elsewhere"),
+                    false => answer,
+                };
                 let (silent, late) = (body.starts_with(b"silent"), body.starts_with(b"late"));
                 *self.sends.lock().unwrap().entry(body).or_default() += 1;
                 (!silent).then_some((if late { LATE_MS } else { 0 }, answer))
@@ -151,23 +162,25 @@ impl Server {
     }
 
     fn route(&self) -> Vec<u8> {
-        let name = "broker-a".to_owned();
-        let route = TopicRouteData {
-            broker_datas: vec![BrokerData {
-                broker_addrs: BTreeMap::from([(0, self.address.to_string())]),
-                broker_name: name.clone(),
+        let other = *self.other.lock().unwrap();
+        let mut route = TopicRouteData::default();
+        let brokers = [("broker-a", Some(self.address)), ("broker-b", other)];
+        for (name, address) in brokers {
+            let Some(address) = address else { continue };
+            route.broker_datas.push(BrokerData {
+                broker_addrs: BTreeMap::from([(0, address.to_string())]),
+                broker_name: name.to_owned(),
                 cluster: "c".to_owned(),
                 ..BrokerData::default()
-            }],
-            queue_datas: vec![QueueData {
-                broker_name: name,
+            });
+            route.queue_datas.push(QueueData {
+                broker_name: name.to_owned(),
                 perm: 6,
                 read_queue_nums: 1,
                 write_queue_nums: 1,
                 topic_sys_flag: 0,
-            }],
-            ..TopicRouteData::default()
-        };
+            });
+        }
         serde_json::to_vec(&route).unwrap()
     }
 }
@@ -323,5 +336,59 @@ fn a_wall_clock_that_jumps_ends_delays_and_repeats_nothing() {
     assert!(pulls <= 2 * each + 4, "{pulls} pulls in {lasted:?}");
     assert!(pulls >= each / 2, "{pulls} pulls in {lasted:?}");
     consumer.shutdown().unwrap();
+    producer.shutdown().unwrap();
+}
+
+fn median(took: impl Iterator<Item = Duration>) -> Duration {
+    let mut took: Vec<Duration> = took.collect();
+    took.sort_unstable();
+    took[took.len() / 2]
+}
+
+/// Who waits for a slow answer and reads it himself keeps no other from his: not at the same
+/// broker, whose connection he reads, and not at another.
+#[test]
+fn a_sender_who_reads_holds_nobody_up() {
+    let (server, other) = (Server::start(), Server::start());
+    *server.other.lock().unwrap() = Some(other.address);
+    let client = ClientSettings::with_name_servers(&server.address.to_string());
+    let producer = Producer::start(&client, ProducerSettings::new("leads")).unwrap();
+    let queues = block_on(producer.publish_queues("t")).unwrap();
+    assert_eq!(queues.len(), 2);
+    let send = |queue: &MessageQueue, text: String| {
+        let request = SendRequest::from(Message::new("t", text));
+        let began = Instant::now();
+        let sent = producer.send(request.queue(queue.clone())).unwrap();
+        assert_eq!((&sent.queue, sent.tries), (queue, 1));
+        began.elapsed()
+    };
+    for slow in &*queues {
+        for quick in &*queues {
+            let took = (0..10).map(|round| {
+                // Alone, one after the other, so that the next sender reads his answer.
+                for n in 0..15 {
+                    send(slow, format!("soon {round} {n}"));
+                    send(quick, format!("soon too {round} {n}"));
+                }
+                std::thread::scope(|scope| {
+                    let late = scope.spawn(|| send(slow, format!("late {round}")));
+                    std::thread::sleep(Duration::from_millis(2));
+                    let took = send(quick, format!("meanwhile {round}"));
+                    assert!(late.join().unwrap() >= Duration::from_millis(LATE_MS));
+                    took
+                })
+            });
+            let took = median(took);
+            assert!(took < READ_MAX / 2, "{slow:?} {quick:?}: {took:?}");
+        }
+    }
+    // Nor himself from an answer that comes from elsewhere.
+    let moved = (0..200).filter_map(|n| {
+        let began = Instant::now();
+        let sent = producer.send(Message::new("t", format!("moved {n}")));
+        (sent.unwrap().tries == 2).then(|| began.elapsed())
+    });
+    let took = median(moved);
+    assert!(took < READ_MAX / 2, "{took:?}");
     producer.shutdown().unwrap();
 }
