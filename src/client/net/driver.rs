@@ -260,9 +260,9 @@ impl Driver {
     /// The client's thread is about to wait: for what, and how long, `longest` at most, ms.
     pub fn before_wait(&mut self, longest: u64, set: &mut PollSet) -> u64 {
         let now = self.now().at;
-        let (busy, delivers) = (self.is_busy(), !self.sinks.is_empty());
-        let most = self.watch.before_wait(now, busy, delivers).min(longest);
-        self.peers.wait_for(|id| self.watch.is_thread(id), set);
+        let (waiters, delivers) = (self.waiters(), !self.sinks.is_empty());
+        let most = self.watch.before_wait(now, waiters, delivers).min(longest);
+        self.peers.wait_for(|id| self.watch.watches(id), set);
         if !self.connects.is_empty() {
             return 0;
         }
@@ -285,6 +285,15 @@ impl Driver {
             }
         }
         self.read(now, id);
+    }
+
+    /// Looks at the sockets that nobody watches.
+    pub fn look_around(&mut self, now: Now) {
+        if self.watch.is_blind() {
+            for id in self.peers.ids() {
+                self.read(now, id);
+            }
+        }
     }
 
     /// Reads a connection, unless a caller does.
@@ -578,16 +587,17 @@ pub(super) fn turn_of_caller(
     if driver.is_busy() {
         // The answer comes by the connection that the send left by, if it did.
         let by = match driver.wrote[..] {
-            [id] if waits => driver.peers.get(id).and_then(|peer| peer.drained()),
+            [id] if waits && driver.connects.is_empty() => {
+                let socket = driver.peers.get(id).and_then(|peer| peer.drained_socket());
+                socket.map(|socket| (id, socket))
+            }
             _ => None,
         };
         match by {
-            Some(socket) => {
-                let id = driver.wrote[0];
-                if driver.watch.alone(now.at, id) {
-                    lead = Some(Lead::new(guarded.clone(), id, socket));
-                }
+            Some((id, socket)) if driver.watch.alone(now.at, id) => {
+                lead = Some(Lead::new(guarded.clone(), id, socket));
             }
+            Some(_) => {}
             None if driver.watch.gather() => driver.changed = true,
             None => {}
         }
@@ -619,7 +629,8 @@ pub(super) fn turn_of_reader(
     driver.received(now, id, read);
     driver.carry_out(now);
     // What was sent again elsewhere is answered there.
-    let goes_on = driver.wrote.iter().all(|wrote| *wrote == id) && driver.peers.get(id).is_some();
+    let elsewhere = !driver.connects.is_empty() || driver.wrote.iter().any(|wrote| *wrote != id);
+    let goes_on = !elsewhere && driver.peers.get(id).is_some();
     let wake = driver.changed || !driver.connects.is_empty();
     driver.changed = false;
     let answers = std::mem::take(&mut driver.answers);

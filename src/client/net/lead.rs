@@ -3,12 +3,12 @@
 //! A blocking send that is alone on its way would wake the client's thread by its answer, and
 //! that the sender: two hand-overs between threads, each dearer than all the rest. So, while
 //! sends come alone and one soon after the other, each sender reads the connection that his send
-//! left by, and the client's thread keeps to its inbox, the clock and the other connections.
+//! left by, and the client's thread keeps to its inbox and the clock.
 //!
 //! All of it is decided under the driver's lock, and two things always hold then: a connection is
 //! read by one thread alone, and if anybody waits for an answer, a caller reads it or the
-//! client's thread watches the socket (or has been woken, and will). Bytes that come while nobody
-//! waits are read by the next who sends, or by the client's thread, which takes the sockets back
+//! client's thread watches the socket (or has been woken, and will). What comes while nobody waits
+//! is found by the client's thread, which looks at all sockets now and then and takes them back
 //! when no send has come for a while.
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -24,11 +24,16 @@ use crate::client::one_shot;
 /// Sends that come alone, one after the other, before the client's thread leaves the sockets.
 const ALONE_MIN: u32 = 8;
 
-/// Longest time between two of them, and the longest that the sockets go unwatched, ms.
+/// Longest time between two of them, and the longest that a socket is not looked at, ms.
 const ALONE_MS: u64 = 10;
 
-/// Longest time that a caller reads. An answer that takes longer may as well cost a wake-up.
-pub(super) const READ_MAX: Duration = Duration::from_millis(20);
+/// Longest time that a caller waits for more. An answer that takes longer may as well cost a
+/// wake-up. In tests it stands out from what a busy machine takes for a hand-over.
+pub(super) const READ_MAX: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 20 });
+
+/// How often callers read.
+#[cfg(test)]
+pub(super) static LEADS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
 
 /// Bytes that a caller reads at once: some answers.
 const READ_BYTES: usize = 4096;
@@ -38,6 +43,8 @@ const READ_BYTES: usize = 4096;
 pub(super) struct Watch {
     /// The client's thread does.
     thread: bool,
+    /// It watches all but what a caller reads: there are others who wait.
+    others: bool,
     /// What a caller reads, until he says that he does no longer.
     led: Option<PeerId>,
     /// Blocking sends that came alone, one soon after the other; and when the last one was, ms.
@@ -49,6 +56,7 @@ impl Default for Watch {
     fn default() -> Watch {
         Watch {
             thread: true,
+            others: false,
             led: None,
             alone: 0,
             alone_at: 0,
@@ -57,9 +65,14 @@ impl Default for Watch {
 }
 
 impl Watch {
-    /// Whether the client's thread watches a socket: with a caller who reads, all others.
-    pub fn is_thread(&self, id: PeerId) -> bool {
-        self.thread || self.led.is_some_and(|led| led != id)
+    /// Whether the client's thread watches a socket.
+    pub fn watches(&self, id: PeerId) -> bool {
+        self.thread || (self.others && self.led != Some(id))
+    }
+
+    /// Whether there are sockets that nobody watches. They are to be looked at.
+    pub fn is_blind(&self) -> bool {
+        !self.thread
     }
 
     /// Whether a caller reads.
@@ -72,12 +85,13 @@ impl Watch {
         self.led == Some(id)
     }
 
-    /// The client's thread is about to wait: decides whether it watches the sockets. `busy`:
-    /// somebody waits for an answer; `delivers`: there are consumers, whose messages come at any
+    /// The client's thread is about to wait: decides whether it watches the sockets. `waiters`:
+    /// so many wait for answers; `delivers`: there are consumers, whose messages come at any
     /// time. How long it may wait, ms.
-    pub fn before_wait(&mut self, now: u64, busy: bool, delivers: bool) -> u64 {
+    pub fn before_wait(&mut self, now: u64, waiters: usize, delivers: bool) -> u64 {
         let soon = self.alone >= ALONE_MIN && now.saturating_sub(self.alone_at) <= ALONE_MS;
-        self.thread = self.led.is_none() && (busy || delivers || !soon);
+        self.thread = self.led.is_none() && (waiters > 0 || delivers || !soon);
+        self.others = self.led.is_some() && (waiters > 1 || delivers);
         if self.thread { u64::MAX } else { ALONE_MS }
     }
 
@@ -86,7 +100,7 @@ impl Watch {
         self.alone = 0;
     }
 
-    /// A send comes alone whose sender does not wait: the client's thread is to watch. Whether
+    /// A send comes alone whose sender is not to read: the client's thread is to watch. Whether
     /// it has to be told.
     pub fn gather(&mut self) -> bool {
         self.alone = 0;
@@ -126,6 +140,8 @@ pub(super) struct Lead {
 impl Lead {
     /// For whom [`Watch::alone`] said so.
     pub fn new(guarded: Arc<Guarded>, id: PeerId, socket: Arc<OwnedFd>) -> Lead {
+        #[cfg(test)]
+        LEADS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Lead {
             guarded,
             id,
@@ -138,7 +154,7 @@ impl Lead {
         let began = Instant::now();
         let mut bytes = [0; READ_BYTES];
         while !answer.is_ready() {
-            // The socket's own limit is as long.
+            // Not longer than READ_MAX, the socket's own limit.
             let read = receive(self.socket.as_raw_fd(), &mut bytes, 0);
             let turn = turn_of_reader(&self.guarded, self.id, read.map(|read| &bytes[..read]));
             if turn.wake {
@@ -175,35 +191,35 @@ mod tests {
     fn sends_alone_take_the_sockets_over_and_whoever_else_comes_gives_them_back() {
         let mut watch = Watch::default();
         for at in 0..u64::from(ALONE_MIN) {
-            watch.before_wait(at, false, false);
-            assert!(watch.is_thread(A) && !watch.alone(at, A));
-            watch.before_wait(at, true, false);
-            assert!(watch.is_thread(A), "somebody waits");
+            watch.before_wait(at, 0, false);
+            assert!(watch.watches(A) && !watch.alone(at, A));
+            watch.before_wait(at, 1, false);
+            assert!(watch.watches(A), "somebody waits");
         }
-        assert_eq!(watch.before_wait(8, false, false), ALONE_MS);
-        assert!(!watch.is_thread(A) && watch.alone(9, A));
-        watch.before_wait(9, true, false);
-        assert!(!watch.is_thread(A) && watch.is_led_at(A), "a caller reads");
-        assert!(
-            watch.is_thread(B) && !watch.is_led_at(B),
-            "the thread reads the rest"
-        );
+        assert_eq!(watch.before_wait(8, 0, false), ALONE_MS);
+        assert!(!watch.watches(A) && watch.alone(9, A));
+        watch.before_wait(9, 1, false);
+        assert!(!watch.watches(A) && watch.is_led_at(A), "a caller reads");
+        assert!(!watch.watches(B) && watch.is_blind(), "nobody else waits");
+        watch.before_wait(9, 2, false);
+        assert!(watch.watches(B) && !watch.is_led_at(B), "somebody does");
+        assert!(!watch.watches(A), "one thread a connection");
         assert!(!watch.ends(false), "the next one soon comes");
         assert!(watch.alone(10, A));
-        assert!(watch.ends(true) && watch.is_thread(A), "others wait");
-        watch.before_wait(11, false, false);
-        assert!(!watch.is_thread(A));
-        assert!(watch.gather() && watch.is_thread(A));
-        watch.before_wait(11, false, false);
-        assert!(watch.is_thread(A));
+        assert!(watch.ends(true) && watch.watches(A), "others wait");
+        watch.before_wait(11, 0, false);
+        assert!(!watch.watches(A));
+        assert!(watch.gather() && watch.watches(A));
+        watch.before_wait(11, 0, false);
+        assert!(watch.watches(A));
     }
 
     #[test]
     fn sockets_are_watched_again_where_no_send_comes_or_there_are_consumers() {
         let mut watch = Watch::default();
         (0..20).for_each(|at| assert!(!watch.alone(at, A)));
-        assert_eq!(watch.before_wait(20, false, true), u64::MAX);
-        assert_eq!(watch.before_wait(20 + ALONE_MS, false, false), u64::MAX);
-        assert_eq!(watch.before_wait(19 + ALONE_MS, false, false), ALONE_MS);
+        assert_eq!(watch.before_wait(20, 0, true), u64::MAX);
+        assert_eq!(watch.before_wait(20 + ALONE_MS, 0, false), u64::MAX);
+        assert_eq!(watch.before_wait(19 + ALONE_MS, 0, false), ALONE_MS);
     }
 }

@@ -87,13 +87,24 @@ impl Peers {
         self.0.clear();
     }
 
+    /// All that there are.
+    pub fn ids(&self) -> Vec<PeerId> {
+        self.with_ids().map(|(id, _)| id).collect()
+    }
+
+    fn with_ids(&self) -> impl Iterator<Item = (PeerId, &Peer)> {
+        let places = self.0.iter().enumerate();
+        places.filter_map(|(slot, peer)| {
+            let peer = peer.as_ref()?;
+            let (slot, epoch) = (slot as u32, peer.epoch);
+            Some((PeerId { slot, epoch }, peer))
+        })
+    }
+
     /// Enters what is to be waited for: those that are to be read, and those whose sockets were
     /// full.
     pub fn wait_for(&self, is_read: impl Fn(PeerId) -> bool, set: &mut PollSet) {
-        for (slot, peer) in self.0.iter().enumerate() {
-            let Some(peer) = peer else { continue };
-            let (slot, epoch) = (slot as u32, peer.epoch);
-            let id = PeerId { slot, epoch };
+        for (id, peer) in self.with_ids() {
             let read = is_read(id);
             if let Some(fd) = peer.fd().filter(|_| read || peer.draining) {
                 set.add(Some(id), fd, read, peer.draining);
@@ -114,7 +125,7 @@ impl Peer {
     }
 
     /// What its answers come by, if all that it was given has left.
-    pub fn drained(&self) -> Option<Arc<OwnedFd>> {
+    pub fn drained_socket(&self) -> Option<Arc<OwnedFd>> {
         self.socket.clone().filter(|_| !self.draining)
     }
 

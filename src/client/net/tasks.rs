@@ -54,6 +54,7 @@ pub(super) async fn serve(shared: Shared, posts: Receiver<Post>, bell: Arc<Bell>
                     Some(id) => driver.is_ready(now, id, writable),
                 }
             }
+            driver.look_around(now);
             if driver.stopped {
                 return;
             }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use futures_lite::future::block_on;
 
 use super::clock::JUMPED_MS;
-use super::lead::READ_MAX;
+use super::lead::{LEADS, READ_MAX};
 use crate::client::{
     Batch, ClientSettings, ErrorKind, Message, MessageQueue, Producer, ProducerSettings,
     PushConsumer, PushConsumerSettings, SendRequest,
@@ -41,6 +41,8 @@ struct Server {
     stamps: Mutex<Vec<i64>>,
     /// The consumer's own name.
     member: Mutex<Option<String>>,
+    /// How long after the end of a connection clients close theirs.
+    ends: Mutex<Vec<Duration>>,
     /// A further broker of the topic.
     other: Mutex<Option<SocketAddr>>,
 }
@@ -55,6 +57,7 @@ impl Server {
             sends: Mutex::default(),
             stamps: Mutex::default(),
             member: Mutex::default(),
+            ends: Mutex::default(),
             other: Mutex::default(),
         });
         let own = server.clone();
@@ -70,6 +73,7 @@ impl Server {
 
     fn serve(&self, mut stream: TcpStream) {
         let (mut buffer, mut chunk) = (Vec::new(), [0; 64 * 1024]);
+        let mut ended = None;
         while let Ok(read @ 1..) = stream.read(&mut chunk) {
             buffer.extend_from_slice(&chunk[..read]);
             let mut used = 0;
@@ -83,18 +87,26 @@ impl Server {
                 };
                 let mut bytes = Vec::new();
                 answer.encode(&mut bytes, asked.serialize, asked.fixed.opaque);
-                let mut stream = stream.try_clone().unwrap();
+                let mut out = stream.try_clone().unwrap();
                 let mut write = move || {
                     std::thread::sleep(Duration::from_millis(after_ms));
-                    let _ = stream.write_all(&bytes);
+                    let _ = out.write_all(&bytes);
                 };
                 match after_ms {
                     0 => write(),
                     _ => drop(std::thread::spawn(write)),
                 }
+                if asked.body.starts_with(b"last") {
+                    stream.shutdown(std::net::Shutdown::Write).unwrap();
+                    ended = Some(Instant::now());
+                }
             }
             buffer.drain(..used);
         }
+        self.ends
+            .lock()
+            .unwrap()
+            .extend(ended.map(|at| at.elapsed()));
     }
 
     /// What is answered, after how many ms; `None`: nothing.
@@ -355,6 +367,7 @@ fn a_sender_who_reads_holds_nobody_up() {
     let producer = Producer::start(&client, ProducerSettings::new("leads")).unwrap();
     let queues = block_on(producer.publish_queues("t")).unwrap();
     assert_eq!(queues.len(), 2);
+    let leads = LEADS.load(Ordering::Relaxed);
     let send = |queue: &MessageQueue, text: String| {
         let request = SendRequest::from(Message::new("t", text));
         let began = Instant::now();
@@ -390,5 +403,19 @@ fn a_sender_who_reads_holds_nobody_up() {
     });
     let took = median(moved);
     assert!(took < READ_MAX / 2, "{took:?}");
+    // Nor the client from the end of a connection that nobody waits at.
+    for round in 0..5 {
+        send(&queues[1], format!("last {round}"));
+        for n in 0..60 {
+            send(&queues[0], format!("soon after {round} {n}"));
+            std::thread::sleep(Duration::from_millis(3));
+        }
+    }
+    let ends = std::mem::take(&mut *other.ends.lock().unwrap());
+    assert_eq!(ends.len(), 5);
+    let took = median(ends.into_iter());
+    assert!(took < READ_MAX / 2, "{took:?}");
+    let leads = LEADS.load(Ordering::Relaxed) - leads;
+    assert!(leads > 500, "callers read {leads} times");
     producer.shutdown().unwrap();
 }
