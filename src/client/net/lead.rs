@@ -121,8 +121,8 @@ impl Watch {
         self.led.is_some()
     }
 
-    /// The caller who read reads no longer; `busy` as above. Whether the client's thread has to
-    /// be told to watch.
+    /// The caller who read reads no longer. `busy`: somebody waits for an answer. Whether the
+    /// client's thread has to be told to watch.
     fn ends(&mut self, busy: bool) -> bool {
         self.led = None;
         busy && !std::mem::replace(&mut self.thread, true)
