@@ -12,8 +12,9 @@ use socket2::Socket;
 use super::lead::READ_MAX;
 
 /// Longest time that ready tasks run before the ring is looked at. Not shorter, as a thread whose
-/// processor is taken away for longer at the wrong moment sleeps although a task is ready.
-const PREEMPT: Duration = Duration::from_millis(10);
+/// processor is taken away for longer at the wrong moment sleeps although a task is ready, and a
+/// virtual machine may stand still for some hundredths of a second. No task here runs so long.
+const PREEMPT: Duration = Duration::from_secs(10);
 
 /// Requests that the ring holds: connections are made by it, and a client has few.
 const RING_DEPTH: usize = 256;
