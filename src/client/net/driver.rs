@@ -602,12 +602,19 @@ pub(super) fn turn_of_caller(
             None => {}
         }
     }
+    let wake = end_callers_turn(driver);
+    Ok(CallersTurn { wake, lead })
+}
+
+/// Unlocks the driver, and tells the ends that came of a caller's turn. Whether the client's
+/// thread has something to do.
+fn end_callers_turn(mut driver: MutexGuard<'_, Driver>) -> bool {
     let wake = driver.changed || !driver.connects.is_empty();
     driver.changed = false;
     let answers = std::mem::take(&mut driver.answers);
     drop(driver);
     tell(answers);
-    Ok(CallersTurn { wake, lead })
+    wake
 }
 
 /// What came of the turn of a caller who reads.
@@ -631,10 +638,6 @@ pub(super) fn turn_of_reader(
     // What was sent again elsewhere is answered there.
     let elsewhere = !driver.connects.is_empty() || driver.wrote.iter().any(|wrote| *wrote != id);
     let goes_on = !elsewhere && driver.peers.get(id).is_some();
-    let wake = driver.changed || !driver.connects.is_empty();
-    driver.changed = false;
-    let answers = std::mem::take(&mut driver.answers);
-    drop(driver);
-    tell(answers);
+    let wake = end_callers_turn(driver);
     ReadersTurn { wake, goes_on }
 }

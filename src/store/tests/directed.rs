@@ -16,6 +16,20 @@ use crate::store::{
     AckLevel, Disk, ShardId, ShardStore, StoreHandle, StoreSettings, run_background, segment,
 };
 
+/// Every read, write and sync fails.
+const BROKEN: Faults = Faults {
+    io_error: 10_000,
+    short_write: 0,
+    slow: 0,
+};
+
+/// Everything takes half a second.
+const SLOW: Faults = Faults {
+    io_error: 0,
+    short_write: 0,
+    slow: 10_000,
+};
+
 fn open(place: &Place) -> Checked<StoreHandle> {
     let opened = StoreHandle::open(&place.dir, place.shard, place.settings.clone());
     Ok(opened.map_err(|error| error.to_string())?.0)
@@ -145,11 +159,7 @@ fn nothing_is_promised_after_a_sync_that_failed() {
         run_background(&store);
         append_with_keys(&store);
         edge.sleep(Duration::from_secs(2)).await;
-        let io_error = 10_000;
-        disk.set_faults(Faults {
-            io_error,
-            ..Faults::default()
-        });
+        disk.set_faults(BROKEN);
         edge.sleep(Duration::from_secs(4)).await;
         disk.set_faults(Faults::default());
         edge.sleep(Duration::from_secs(6)).await;
@@ -180,11 +190,7 @@ fn what_comes_while_the_device_flushes_is_written() {
         append_with_keys(&store);
         edge.sleep(Duration::from_secs(2)).await;
         // From here a write takes half a second, and so does a flush.
-        let slow = 10_000;
-        disk.set_faults(Faults {
-            slow,
-            ..Faults::default()
-        });
+        disk.set_faults(SLOW);
         append_with_keys(&store);
         let first = store.with(|store| store.log().written());
         edge.sleep(Duration::from_millis(600)).await;
@@ -214,21 +220,13 @@ fn a_flush_that_fails_is_the_end_of_the_log_at_once() {
         append_with_keys(&store);
         edge.sleep(Duration::from_secs(2)).await;
         // A write, and the flush behind it, take half a second.
-        let slow = 10_000;
-        disk.set_faults(Faults {
-            slow,
-            ..Faults::default()
-        });
+        disk.set_faults(SLOW);
         append_with_keys(&store);
         edge.sleep(Duration::from_millis(900)).await;
         append_with_keys(&store);
         edge.sleep(Duration::from_millis(50)).await;
         // The write of the third has begun; the flush for the second ends before it.
-        let io_error = 10_000;
-        disk.set_faults(Faults {
-            io_error,
-            ..Faults::default()
-        });
+        disk.set_faults(BROKEN);
         edge.sleep(Duration::from_millis(150)).await;
         store.with(|store| {
             let log = store.log();
