@@ -190,8 +190,9 @@ pub struct ClientUse {
 }
 
 /// Times when the machine stood still: a thread of the harness that only sleeps woke up more than
-/// [`Stalls::LEAST_US`] too late. A virtual machine stops so when it has used what its host
-/// gives it, and no latency of a broker is shorter than that.
+/// [`Stalls::LEAST_US`] too late, and not because others ran meanwhile, brokers for instance. A
+/// virtual machine stops so when it has used what its host gives it, and no latency of a broker
+/// is shorter than that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stalls {
     /// How often.
@@ -203,16 +204,18 @@ pub struct Stalls {
 }
 
 impl Stalls {
-    /// Two ticks of a kernel with 250 a second: for so long a thread may wait for others.
+    /// Two ticks of a kernel with 250 a second, which is how exactly it counts who ran.
     pub const LEAST_US: u64 = 8_000;
 
-    /// A thread woke up so much too late.
-    pub fn late(&mut self, late_us: u64) {
-        if late_us > Stalls::LEAST_US {
+    /// A thread woke up so much too late, and waited so long of that for others to leave it a
+    /// processor.
+    pub fn late(&mut self, late_us: u64, delay_us: u64) {
+        let stood_us = late_us.saturating_sub(delay_us);
+        if stood_us > Stalls::LEAST_US {
             self.add(&Stalls {
                 count: 1,
-                total_us: late_us,
-                longest_us: late_us,
+                total_us: stood_us,
+                longest_us: stood_us,
             });
         }
     }
@@ -288,9 +291,16 @@ mod tests {
     #[test]
     fn what_threads_wait_for_each_other_is_no_stall() {
         let mut stalls = Stalls::default();
-        [0, 4_000, 8_000].into_iter().for_each(|us| stalls.late(us));
+        [0, 4_000, 8_000]
+            .into_iter()
+            .for_each(|us| stalls.late(us, 0));
+        for (late, delay) in [(20_000, 15_000), (9_000, 1_000), (9_000, 30_000)] {
+            stalls.late(late, delay);
+        }
         assert_eq!(stalls, Stalls::default());
-        [20_000, 9_000].into_iter().for_each(|us| stalls.late(us));
+        [20_000, 9_000]
+            .into_iter()
+            .for_each(|us| stalls.late(us, 0));
         let mut twice = stalls;
         twice.add(&stalls);
         assert_eq!((stalls.count, stalls.total_us), (2, 29_000));

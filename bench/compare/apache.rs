@@ -31,6 +31,8 @@ pub struct Apache {
     jars: PathBuf,
     /// As the broker's jar says, e.g. `5.5.0`.
     pub version: String,
+    /// What runs it, as it says itself.
+    pub java: String,
 }
 
 impl Apache {
@@ -40,27 +42,25 @@ impl Apache {
     /// # Errors
     /// Text: Java or Maven is missing, the folder has no broker, or Maven failed.
     pub fn find(folder: Option<&Path>) -> Result<Apache, String> {
-        let java = Command::new("java").arg("-version").output();
-        if !java.is_ok_and(|output| output.status.success()) {
-            return Err(
-                "java is missing, and Apache RocketMQ needs it: install a JDK, 17 or newer \
-                        (Debian: openjdk-17-jdk-headless)"
-                    .to_owned(),
-            );
-        }
-        match folder {
-            Some(folder) => Apache::in_folder(folder),
-            None => Apache::fetched(),
-        }
+        let java = java_version()?;
+        let (jars, version) = match folder {
+            Some(folder) => Apache::in_folder(folder)?,
+            None => Apache::fetched()?,
+        };
+        Ok(Apache {
+            jars,
+            version,
+            java,
+        })
     }
 
-    fn in_folder(folder: &Path) -> Result<Apache, String> {
+    fn in_folder(folder: &Path) -> Result<(PathBuf, String), String> {
         for jars in [folder.to_owned(), folder.join("lib")] {
             if let Some(version) = broker_version(&jars) {
                 // RocketMQ starts elsewhere, so that a relative path would be another.
                 let jars = fs::canonicalize(&jars)
                     .map_err(|error| format!("{}: {error}", jars.display()))?;
-                return Ok(Apache { jars, version });
+                return Ok((jars, version));
             }
         }
         Err(format!(
@@ -69,7 +69,7 @@ impl Apache {
         ))
     }
 
-    fn fetched() -> Result<Apache, String> {
+    fn fetched() -> Result<(PathBuf, String), String> {
         let cache = cache(|name| std::env::var_os(name))?;
         let jars = cache.join(CACHE_NAME);
         if fs::read_to_string(jars.join("pom.xml")).is_ok_and(|pom| pom == POM) {
@@ -123,6 +123,21 @@ fn cache(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, String>
     Ok(PathBuf::from(home).join(".cache/ringmq"))
 }
 
+/// What `java -version` says first.
+fn java_version() -> Result<String, String> {
+    let output = Command::new("java").arg("-version").output();
+    let output = output.ok().filter(|output| output.status.success());
+    let Some(output) = output else {
+        return Err(
+            "java is missing, and Apache RocketMQ needs it: install a JDK, 17 or newer \
+             (Debian: openjdk-17-jdk-headless)"
+                .to_owned(),
+        );
+    };
+    let text = String::from_utf8_lossy(&output.stderr);
+    Ok(text.lines().next().unwrap_or("java").to_owned())
+}
+
 /// Version of the broker whose jar is in a folder.
 fn broker_version(jars: &Path) -> Option<String> {
     let entries = fs::read_dir(jars).ok()?;
@@ -168,9 +183,9 @@ mod tests {
         let lib = folder.path().join("lib");
         fs::create_dir(&lib).expect("lib");
         fs::write(lib.join("rocketmq-broker-5.4.1.jar"), "").expect("a file");
-        let found = Apache::in_folder(folder.path()).expect("a jar");
-        assert_eq!(found.version, "5.4.1");
-        assert!(found.jars.ends_with("lib"));
+        let (jars, version) = Apache::in_folder(folder.path()).expect("a jar");
+        assert_eq!(version, "5.4.1");
+        assert!(jars.ends_with("lib"));
     }
 
     #[test]

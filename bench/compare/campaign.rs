@@ -34,6 +34,8 @@ pub struct Campaign {
     pub rounds: u32,
     /// Length of a run, in seconds.
     pub seconds: f64,
+    /// Longest run in which as much is sent as the broker takes, in seconds.
+    pub closed_seconds: f64,
     /// Length of what goes before it and is not counted, in seconds.
     pub warm_up: f64,
     /// Length of the load that each broker gets after its start, in seconds.
@@ -220,6 +222,11 @@ impl Campaign {
                 seconds: READING_MAX,
                 warm_up: 0.0,
                 fill: Some(self.messages_to_read),
+                ..spec
+            },
+            Workload::Produce if spec.rate.is_none() => Spec {
+                seconds: self.seconds.min(self.closed_seconds),
+                warm_up: self.warm_up,
                 ..spec
             },
             _ => Spec {

@@ -265,7 +265,12 @@ fn reads() -> Vec<CellPlan> {
                 ..closed(4, IN_FLIGHT_OPEN)
             },
         )
-        .measures(&[Measure::MixedRatio])
+        .measures(&[
+            Measure::MixedRatio,
+            Measure::P99,
+            Measure::P999,
+            Measure::ReaderRate,
+        ])
         .limit(Measure::MixedRatio, 2.0),
     ]
 }

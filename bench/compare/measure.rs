@@ -27,6 +27,8 @@ pub enum Measure {
     Max,
     /// Average round trip that a foreign client reports.
     MeanTrip,
+    /// Messages a second of a reader beside producers.
+    ReaderRate,
     /// How many times the producers' p99 grows when old messages are read beside them.
     MixedRatio,
     /// Rate of one cell over the rate of another, of the same broker.
@@ -48,6 +50,7 @@ impl Measure {
             Measure::P999 => "p99.9",
             Measure::Max => "max",
             Measure::MeanTrip => "mean round trip",
+            Measure::ReaderRate => "reader's messages",
             Measure::MixedRatio => "growth of p99",
             Measure::ShareOfRate => "share of rate",
             Measure::IdleMemory => "idle",
@@ -58,7 +61,7 @@ impl Measure {
     /// Unit as [`super::units::value`] takes it.
     pub fn unit(self) -> &'static str {
         match self {
-            Measure::Rate => "/s",
+            Measure::Rate | Measure::ReaderRate => "/s",
             Measure::PerCpu | Measure::MixedRatio | Measure::ShareOfRate => "",
             Measure::IdleMemory | Measure::LoadMemory => "bytes",
             _ => "us",
@@ -67,12 +70,18 @@ impl Measure {
 
     /// Whether more is better.
     pub fn more_is_better(self) -> bool {
-        matches!(self, Measure::Rate | Measure::PerCpu | Measure::ShareOfRate)
+        matches!(
+            self,
+            Measure::Rate | Measure::PerCpu | Measure::ReaderRate | Measure::ShareOfRate
+        )
     }
 
     /// Whether it is a rate, or made of rates.
     pub fn is_rate(self) -> bool {
-        matches!(self, Measure::Rate | Measure::ShareOfRate)
+        matches!(
+            self,
+            Measure::Rate | Measure::ReaderRate | Measure::ShareOfRate
+        )
     }
 
     /// Whether it sets a broker against itself, so that only RingMQ's own value is asked for.
@@ -96,6 +105,7 @@ impl Measure {
             Measure::P999 => latency(|l| l.p999_us),
             Measure::Max => latency(|l| l.max_us),
             Measure::MeanTrip => run.extra.get(extra::MEAN_TRIP_US).copied(),
+            Measure::ReaderRate => run.extra.get(READER_RATE).copied(),
             Measure::MixedRatio => run.extra.get(MIXED_RATIO).copied(),
             Measure::IdleMemory => run.extra.get(extra::IDLE_BYTES).copied(),
             Measure::ShareOfRate | Measure::LoadMemory => None,
@@ -103,7 +113,8 @@ impl Measure {
     }
 }
 
-/// Where the workload `mixed` has its ratio.
+/// Where the workload `mixed` has the rate of its reader, and its ratio.
+const READER_RATE: &str = "reader_messages_per_s";
 const MIXED_RATIO: &str = "p99_ratio";
 
 fn ratio(part: f64, whole: f64) -> Option<f64> {

@@ -9,6 +9,7 @@ mod figures;
 mod java;
 pub mod judge;
 mod measure;
+mod notes;
 mod process;
 mod space;
 pub mod statistics;
@@ -16,22 +17,17 @@ pub mod table;
 pub mod units;
 
 use crate::bench::load::clock::epoch_ms;
-use crate::bench::load::pacing::precise_timers;
-use crate::bench::measure::floor::floor;
 use crate::bench::measure::machine::machine;
 use crate::bench::report::html;
-use crate::bench::report::table::stalls_text;
-use crate::bench::result::{Machine, Report, Run, Stalls};
+use crate::bench::result::{Machine, Report, Run};
 use apache::Apache;
 use broker::{Kind, Setup};
 use campaign::Campaign;
 use cells::CellPlan;
 use clap::Args;
-use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::thread;
 
 const GIB: u64 = 1 << 30;
 
@@ -52,6 +48,12 @@ const STORED_BYTES_MAX: u64 = 12 * GIB;
 
 /// Share of the free space that both brokers' files and one run more may take.
 const SPACE_PARTS: u64 = 4;
+
+/// Bytes a second that a store grows by, at most, where as much is sent as the broker takes.
+const STORED_PER_SECOND_MAX: f64 = 1.8e9;
+
+/// Shortest such run, in seconds, however little space there is.
+const CLOSED_SECONDS_MIN: f64 = 2.0;
 
 /// Least free space with which a run begins.
 const SPACE_BYTES_MIN: u64 = 3 * GIB;
@@ -189,7 +191,7 @@ impl Compare {
         let in_memory = space::in_memory(&machine.file_system, &parent, self.dir.is_some())?;
         process::clean_up_at_a_sudden_end()?;
         let campaign = self.campaign(plans, &parent, machine.memory_bytes)?;
-        let floor = floor_note(if self.quick { 1 } else { 4 })?;
+        let floor = notes::floor(if self.quick { 1 } else { 4 })?;
         let mut report = Report {
             command: std::env::args().collect::<Vec<_>>().join(" "),
             began_ms: epoch_ms(),
@@ -204,7 +206,7 @@ impl Compare {
         };
         let outcome = campaign.run(&mut report);
         report.cells = figures::cells(&campaign.cells, &report.runs);
-        report.notes.extend(stalls_note(&report.runs));
+        report.notes.extend(notes::of_runs(&report.runs));
         let sound = self.show(&report)?;
         outcome?;
         Ok(sound)
@@ -230,11 +232,13 @@ impl Compare {
         let quick = self.quick;
         let seconds = self.seconds.unwrap_or(if quick { 3.0 } else { 20.0 });
         let stored_bytes_max = STORED_BYTES_MAX.min(free / SPACE_PARTS);
+        let warm_up = if quick { 1.0 } else { 3.0 };
         Ok(Campaign {
             cells,
             rounds: if quick { 1 } else { self.rounds },
             seconds,
-            warm_up: if quick { 1.0 } else { 3.0 },
+            closed_seconds: closed_seconds(free, warm_up),
+            warm_up,
             first_load: self.first_load.unwrap_or(if quick { 6.0 } else { 40.0 }),
             messages_to_read: if quick {
                 MESSAGES_TO_READ_QUICK
@@ -263,6 +267,7 @@ impl Compare {
         let setup = &campaign.setup;
         let heap = gib(setup.heap_bytes);
         let mut notes = vec![
+            notes::versions(&setup.apache.java),
             format!(
                 "{} has a heap of {heap} and the JVM flags of its runbroker.sh ({}); both brokers have their \
                  default settings otherwise, the same flushDiskType, and a store in the same file system.",
@@ -284,6 +289,13 @@ impl Compare {
                 "The machine has less than {}: the heap is smaller than the {} of a full comparison.",
                 gib(MEMORY_BYTES_WANTED),
                 gib(HEAP_BYTES)
+            ));
+        }
+        if campaign.closed_seconds < campaign.seconds {
+            notes.push(format!(
+                "Closed loops of sends were run for {:.1} s: in longer ones a fast broker would fill the file \
+                 system.",
+                campaign.closed_seconds
             ));
         }
         if self.quick {
@@ -316,44 +328,11 @@ impl Compare {
     }
 }
 
-/// What the machine itself takes, at the rates of the cells from end to end.
-fn floor_note(seconds: u32) -> Result<String, String> {
-    let mut text = "Without a broker, an echo of 8 bytes over loopback, from the intended send \
-                    time:"
-        .to_owned();
-    for rate in [1_000, 5_000] {
-        let found = thread::spawn(move || {
-            precise_timers();
-            floor(rate, seconds)
-        });
-        let found = found.join().map_err(|_| "an echo panicked".to_owned())?;
-        let found = found.map_err(|error| format!("an echo: {error}"))?;
-        let [p50, p99, p999, max] = [found.p50_us, found.p99_us, found.p999_us, found.max_us]
-            .map(|us| units::duration_us(us as f64));
-        text += &format!(" at {rate}/s p50 {p50}, p99 {p99}, p99.9 {p999}, max {max};");
-    }
-    text.pop();
-    Ok(text + ".")
-}
-
-/// When the machine stood still, for each broker; nothing if it never did.
-fn stalls_note(runs: &[Run]) -> Option<String> {
-    let mut of_brokers: BTreeMap<&str, Stalls> = BTreeMap::new();
-    for run in runs {
-        let stalls = of_brokers.entry(&run.broker).or_default();
-        stalls.add(&run.client.stalls);
-    }
-    let texts: Vec<String> = of_brokers
-        .iter()
-        .filter_map(|(broker, stalls)| Some(format!("{broker}: {}", stalls_text(stalls)?)))
-        .collect();
-    (!texts.is_empty()).then(|| {
-        format!(
-            "In the runs of a broker the machine itself (seen by a thread that only sleeps) {}. No \
-             latency of those times is the broker's.",
-            texts.join("; ")
-        )
-    })
+/// Longest run for which a part of the free space is enough, whatever the broker takes, after a
+/// warm-up.
+fn closed_seconds(free: u64, warm_up: f64) -> f64 {
+    let enough = (free / SPACE_PARTS) as f64 / STORED_PER_SECOND_MAX;
+    (enough - warm_up).max(CLOSED_SECONDS_MIN)
 }
 
 /// Whether every cell was measured, and nothing failed; a run that went well when it was made
@@ -482,24 +461,6 @@ mod tests {
     }
 
     #[test]
-    fn when_the_machine_stood_still_is_told_of_the_broker_that_was_measured() {
-        let run = |broker: &str, late_us| {
-            let mut run = Run {
-                broker: broker.to_owned(),
-                ..Run::default()
-            };
-            run.client.stalls.late(late_us);
-            run
-        };
-        assert_eq!(stalls_note(&[run("A", 0), run("B", 900)]), None);
-        let note = stalls_note(&[run("A", 0), run("B", 20_000), run("B", 30_000)]).unwrap();
-        assert!(
-            note.contains(") B: stood still 2 times, for 50 ms"),
-            "{note}"
-        );
-    }
-
-    #[test]
     fn lengths_have_bounds() {
         for text in ["0", "0.9", "-3", "nan", "inf", "1e300", "86401", "x"] {
             assert!(positive(text).is_err(), "{text}");
@@ -520,6 +481,14 @@ mod tests {
         ] {
             let found = messages_to_read(seconds, stored_bytes_max);
             assert_eq!(found, messages, "{seconds} {stored_bytes_max}");
+        }
+    }
+
+    #[test]
+    fn no_run_fills_the_file_system() {
+        for (free, seconds) in [(u64::MAX, 1e9), (72_000_000_000, 7.0), (1 << 30, 2.0)] {
+            let found = closed_seconds(free, 3.0);
+            assert_eq!(found.min(1e9), seconds, "{free}");
         }
     }
 

@@ -232,7 +232,7 @@ mod tests {
             ..Run::default()
         };
         run.client.is_the_limit = true;
-        run.client.stalls.late(20_500);
+        run.client.stalls.late(20_500, 0);
         let text = text(&run);
         assert!(text.contains("3,000 in 2.00 s: 1,500/s"), "{text}");
         assert!(text.contains("2,999 good, 1 missing"), "{text}");

@@ -360,6 +360,7 @@ impl Session<'_> {
     fn wait(&self, until: u64, live: &Live, ended: &impl Fn() -> bool) -> Stalls {
         let mut stalls = Stalls::default();
         let (mut shown_at, mut shown) = (clock::now(), live.messages.load(Relaxed));
+        let mut delayed = clock::thread_run_delay().unwrap_or(0);
         loop {
             let now = clock::now();
             if now >= until || ended() || live.is_aborted() {
@@ -382,7 +383,10 @@ impl Session<'_> {
             }
             let next = until.min(clock::now() + LOOK_NS);
             sleep_until(next);
-            stalls.late(clock::now().saturating_sub(next) / 1000);
+            let late = clock::now().saturating_sub(next);
+            let delay = clock::thread_run_delay().unwrap_or(0);
+            stalls.late(late / 1000, (delay - delayed) / 1000);
+            delayed = delay;
         }
     }
 }

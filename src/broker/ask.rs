@@ -155,7 +155,7 @@ impl BrokerShard {
     /// Answers a question of another shard, as a task where it must wait.
     pub(super) fn answer_ask(&self, from: ShardId, number: u64, ask: Ask) {
         let me = self.rc();
-        spawn(async move {
+        spawn("a question of another shard", async move {
             let answer = me.answer_to(ask).await;
             me.send_answer(from, number, answer);
             me.wake_arrivals();

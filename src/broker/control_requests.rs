@@ -64,7 +64,9 @@ impl BrokerShard {
 
     fn deliver_effects(&self, effects: Effects) {
         let me = self.rc();
-        spawn(async move { effects.deliver(&me.peers()).await });
+        spawn("what a change leads to", async move {
+            effects.deliver(&me.peers()).await
+        });
     }
 
     fn broker_config(&self) -> Response {

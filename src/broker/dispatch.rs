@@ -201,7 +201,7 @@ impl BrokerShard {
         let me = self.rc();
         // The task begins with the next turn, not inside this call: what is
         // borrowed now is free by then.
-        spawn(async move {
+        spawn("a request that waits", async move {
             crate::shard::next_turn().await;
             task.await;
             let before = me.deferred.get();

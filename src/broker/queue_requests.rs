@@ -117,7 +117,7 @@ impl BrokerShard {
             QueueJob::OffsetByTime { timestamp, upper } => {
                 let me = self.rc();
                 self.begin_cold();
-                spawn(async move {
+                spawn("a search by time", async move {
                     let found = me.offset_by_time(&topic, queue_id, timestamp, upper).await;
                     me.end_cold();
                     me.reply(&to, &offset(found));
@@ -127,7 +127,7 @@ impl BrokerShard {
             QueueJob::EarliestTime => {
                 let me = self.rc();
                 self.begin_cold();
-                spawn(async move {
+                spawn("the time of the first message", async move {
                     let min = me.bounds(&topic, queue_id).0;
                     let time = me.store_time(&topic, queue_id, min).await;
                     me.end_cold();

@@ -107,7 +107,7 @@ impl BrokerShard {
     fn load_and_pull(&self, job: PullJob, missing: Missing) {
         self.begin_cold();
         let me: Rc<BrokerShard> = self.rc();
-        spawn(async move {
+        spawn("a pull of old messages", async move {
             let outcome = me.load_and_read(&job, missing).await;
             me.end_cold();
             me.finish_pull(job, outcome);

@@ -223,7 +223,7 @@ impl BrokerShard {
         for index in 0..count {
             let work = task(self.rc(), index);
             let left = left.clone();
-            spawn(async move {
+            spawn("work with a nameserver", async move {
                 work.await;
                 left.0.set(left.0.get() - 1);
                 left.1.notify();

@@ -172,10 +172,13 @@ pub(super) async fn run_shard(
     let (broker, stop) = build(&shard, store.clone(), &common, go);
     run_background(&store);
     spawn_tasks(&broker);
-    lanes.receive(&shard, &broker);
+    lanes.receive(&broker);
     if let Some(stop) = stop {
         let control = broker.clone();
-        spawn(async move { control.stop_when_asked(stop).await });
+        spawn(
+            "the stop",
+            async move { control.stop_when_asked(stop).await },
+        );
     }
     serve(&shard, &broker, listener);
     if broker.control.is_some() {
@@ -192,7 +195,7 @@ async fn register_first(broker: &Rc<BrokerShard>) {
     let done = Rc::new(LocalEvent::default());
     let (me, told) = (broker.clone(), done.clone());
     let wait = done.wait();
-    spawn(async move {
+    spawn("registration", async move {
         me.register_everywhere().await;
         told.notify();
         me.keep_registered().await;
@@ -295,7 +298,7 @@ fn build(
 
 fn spawn_tasks(broker: &Rc<BrokerShard>) {
     let me = broker.clone();
-    spawn(async move {
+    spawn("acknowledgements", async move {
         loop {
             me.store.progress().wait().await;
             me.release_acks();
@@ -304,7 +307,7 @@ fn spawn_tasks(broker: &Rc<BrokerShard>) {
         }
     });
     let me = broker.clone();
-    spawn(async move {
+    spawn("waiting pulls", async move {
         loop {
             if me.polls.borrow().is_empty() {
                 me.poll_event.wait().await;
@@ -314,21 +317,24 @@ fn spawn_tasks(broker: &Rc<BrokerShard>) {
         }
     });
     let me = broker.clone();
-    spawn(async move {
+    spawn("acknowledgements that are late", async move {
         loop {
             sleep(Duration::from_millis(500)).await;
             me.expire_acks();
         }
     });
-    spawn(broker.clone().deliver_delayed());
-    spawn(broker.clone().watch_disk());
-    spawn(broker.clone().retain_messages());
+    spawn("delayed messages", broker.clone().deliver_delayed());
+    spawn("room on the disk", broker.clone().watch_disk());
+    spawn("retention", broker.clone().retain_messages());
     if broker.control.is_none() {
         return;
     }
-    spawn(broker.clone().follow_siblings());
+    spawn(
+        "other brokers of the process",
+        broker.clone().follow_siblings(),
+    );
     let me = broker.clone();
-    spawn(async move {
+    spawn("groups and offsets", async move {
         // The views that the other shards know groups by.
         let groups = me.control.as_ref().map(|c| c.state.borrow().all_groups());
         me.peers().publish_groups(&groups.unwrap_or_default());

@@ -83,7 +83,7 @@ impl BrokerShard {
         };
         while let Ok((wanted, made)) = receive(&control.siblings.inbox).await {
             let me = self.clone();
-            spawn(async move {
+            spawn("a topic for another broker", async move {
                 if let Some(topic) = me.make_topic(&wanted) {
                     me.answer_topic(topic).await;
                 }

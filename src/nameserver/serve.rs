@@ -98,7 +98,7 @@ pub fn start(options: NameserverOptions) -> Result<(), String> {
         serve(&shard, &nameserver, listener);
         let _ = ready_in.send(Ok(()));
         let expiring = nameserver.clone();
-        spawn(async move { expiring.expire().await });
+        spawn("expiry of brokers", async move { expiring.expire().await });
         nameserver.save(&options.dir).await;
     })?;
     ready

@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::fmt::Display;
-use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::thread::JoinHandle;
@@ -11,6 +10,7 @@ use std::time::Duration;
 use glommio::{LocalExecutor, LocalExecutorBuilder, Placement, PoolPlacement};
 
 use super::ring::{Parts, Reactor};
+use super::turns::{self, in_turns};
 use crate::config::limits::IO_MEMORY_BYTES;
 
 /// Longest time that ready tasks run before sockets, timers and lanes are looked at.
@@ -21,11 +21,6 @@ const GLOMMIO_LOOK: Duration = Duration::from_secs(3600);
 
 /// Requests that each of glommio's rings holds: the fewest that it takes.
 const GLOMMIO_ENTRIES: usize = 128;
-
-thread_local! {
-    /// How often tasks of this thread were run.
-    static RUNS: Cell<u64> = const { Cell::new(0) };
-}
 
 /// The processors that this process may run on.
 ///
@@ -125,17 +120,17 @@ async fn run<T>(parts: Parts, main: impl Future<Output = T>) -> T {
     let reactor = Reactor::start(parts);
     let is_over = Rc::new(Cell::new(false));
     glommio::spawn_local(serve(reactor, is_over.clone())).detach();
-    let result = counted(main).await;
+    let result = in_turns("main", main).await;
     is_over.set(true);
     result
 }
 
 /// Waits whenever no other task has anything to do, until the executor's main task is over.
 async fn serve(reactor: Rc<Reactor>, is_over: Rc<Cell<bool>>) {
-    let mut runs = None;
+    let mut turns_before = None;
     while !is_over.get() {
-        let now = RUNS.get();
-        if runs.replace(now) == Some(now) {
+        let turns = turns::count();
+        if turns_before.replace(turns) == Some(turns) {
             reactor.wait();
         } else if reactor.since_look() > LOOK {
             reactor.look();
@@ -147,21 +142,11 @@ async fn serve(reactor: Rc<Reactor>, is_over: Rc<Cell<bool>>) {
     }
 }
 
-/// A task whose runs are counted.
-async fn counted<T>(task: impl Future<Output = T>) -> T {
-    let mut task = Box::pin(task);
-    poll_fn(|cx| {
-        RUNS.set(RUNS.get() + 1);
-        task.as_mut().poll(cx)
-    })
-    .await
-}
-
-/// Starts a task on this executor. It is polled at once, inside the call: hold
+/// Starts a task on this executor; lines about it say `name`. It is polled at once, inside the call: hold
 /// no borrow across it. It is never cancelled (glommio would leak it), so it ends
 /// by itself or with the process.
-pub fn spawn(task: impl Future<Output = ()> + 'static) {
-    glommio::spawn_local(counted(task)).detach();
+pub fn spawn(name: &'static str, task: impl Future<Output = ()> + 'static) {
+    glommio::spawn_local(in_turns(name, task)).detach();
 }
 
 /// Lets every task that is ready run before this one goes on.

@@ -21,11 +21,13 @@ mod socket;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod turns;
 mod visitors;
 
 pub use executor::{allowed_cpus, block_on, next_turn, spawn, spawn_executor};
 pub use operation::{Operation, operate};
 pub use socket::{Socket, connect};
+pub use turns::{long_turns, turn_began};
 
 use std::future::poll_fn;
 use std::pin::pin;

@@ -13,6 +13,7 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use super::helper::Helper;
 use super::slots::{Slots, Watch};
 use super::timers::Timers;
+use super::turns;
 use super::visitors::{Rung, Visitors};
 
 /// Requests that the kernel is told of at a time; more wait in [`Reactor::backlog`].
@@ -226,7 +227,9 @@ impl Reactor {
             // Nothing goes on without, and nothing is there to be done meanwhile.
             std::thread::sleep(AGAIN);
         }
-        self.asked.set(Instant::now());
+        let now = Instant::now();
+        self.asked.set(now);
+        turns::awake(now);
     }
 
     /// Enters the kernel with what it is to be told of: once, or as often as it takes. `true`:

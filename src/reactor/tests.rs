@@ -54,7 +54,7 @@ fn sleeps_end_in_their_order_and_never_early() {
         let began = Instant::now();
         for millis in [30, 10, 20, 0] {
             let ended = ended.clone();
-            spawn(async move {
+            spawn("a test's", async move {
                 let time = Duration::from_millis(millis);
                 sleep(time).await;
                 assert!(began.elapsed() >= time);
@@ -92,7 +92,7 @@ fn a_busy_task_keeps_neither_timers_nor_sockets_nor_threads_waiting() {
         let (ours, mut theirs) = pair();
         let is_over = Rc::new(Cell::new(false));
         let over = is_over.clone();
-        spawn(async move {
+        spawn("a test's", async move {
             while !over.get() {
                 next_turn().await;
             }
@@ -173,7 +173,7 @@ fn the_helper_does_what_it_is_given_one_after_the_other() {
         let done = Rc::new(RefCell::new(Vec::new()));
         for n in 0..20 {
             let (done, at_once) = (done.clone(), at_once.clone());
-            spawn(async move {
+            spawn("a test's", async move {
                 let result = blocking(move || {
                     assert_eq!(at_once.fetch_add(1, Ordering::SeqCst), 0);
                     thread::sleep(Duration::from_millis(1));
@@ -308,7 +308,7 @@ fn many_sockets_are_accepted_and_served_at_once() {
         });
         for _ in 0..CLIENTS {
             let (accepted, _) = accepting.accept().await.unwrap();
-            spawn(async move {
+            spawn("a test's", async move {
                 let socket = Socket::new(accepted);
                 let mut number = [0; 4];
                 assert_eq!(socket.receive(&mut number).await.unwrap(), 4);
@@ -338,7 +338,7 @@ fn those_that_connect_do_not_come_before_everything_else() {
                 })
             })
             .collect();
-        spawn(async move {
+        spawn("a test's", async move {
             let accepting = Socket::new(listener);
             loop {
                 drop(accepting.accept().await);
@@ -436,4 +436,40 @@ fn executors_are_pinned_and_their_helpers_are_not() {
     for (cpu, thread) in cpus.iter().zip(threads) {
         assert_eq!(thread.join().unwrap(), (vec![*cpu], cpus.clone()));
     }
+}
+
+#[test]
+fn long_turns_are_counted_whatever_task_has_them() {
+    let hold_up = |millis| thread::sleep(Duration::from_millis(millis));
+    run(async {
+        // Waits are none, nor are short turns one after the other. A machine that stands still
+        // makes any turn long, though not time and again.
+        let mut has_none = false;
+        for _ in 0..20 {
+            let before = long_turns();
+            sleep(Duration::from_millis(30)).await;
+            for _ in 0..5 {
+                hold_up(3);
+                next_turn().await;
+            }
+            has_none |= long_turns() == before;
+        }
+        assert!(has_none);
+        let before = long_turns();
+        spawn("one", async move {
+            next_turn().await;
+            hold_up(20);
+            sleep(Duration::from_millis(1)).await;
+            hold_up(20);
+        });
+        sleep(Duration::from_millis(100)).await;
+        assert!(long_turns() >= before + 2);
+        // A task that is spawned has its first turn within that of its maker.
+        let before = long_turns();
+        hold_up(6);
+        spawn("two", async move { hold_up(6) });
+        assert!(turn_began().elapsed() >= Duration::from_millis(12));
+        next_turn().await;
+        assert!(long_turns() > before);
+    });
 }

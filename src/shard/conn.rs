@@ -165,7 +165,10 @@ impl<M: Send + 'static> Shard<M> {
                 conn.draining = true;
                 drop(conns);
                 let shard = self.clone();
-                spawn(async move { shard.drain(id).await });
+                spawn(
+                    "answers to a slow reader",
+                    async move { shard.drain(id).await },
+                );
             }
             Err(_) => conn.fail(),
         }

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use flume::{Receiver, Sender};
 
-use super::{LocalEvent, Service, Shard, ShardId, Turn, next_turn, spawn};
-use crate::reactor::{receive, send};
+use super::{LocalEvent, Service, ShardId, next_turn, spawn};
+use crate::reactor::{receive, send, turn_began};
 
 /// Batches that a lane holds. A full lane makes its outbox wait; nothing is dropped.
 const LANE_BATCHES: usize = 1024;
@@ -99,7 +99,7 @@ impl<M: Send + 'static> LaneEnds<M> {
                 event: LocalEvent::default(),
             });
             let (outbox, sender) = (gathered.clone(), sender.clone());
-            spawn(async move {
+            spawn("messages to another shard", async move {
                 loop {
                     let batch = outbox.messages.take();
                     if batch.is_empty() {
@@ -123,14 +123,14 @@ impl<M: Send + 'static> LaneEnds<M> {
     }
 
     /// Hands what arrives on this shard's lanes to its service, from now on.
-    pub fn receive<S: Service<Message = M>>(self, shard: &Rc<Shard<M>>, service: &Rc<S>) {
+    pub fn receive<S: Service<Message = M>>(self, service: &Rc<S>) {
         for (source, pair) in self.from.into_iter().enumerate() {
             for lane in [pair.request, pair.reply] {
-                let (shard, service) = (shard.clone(), service.clone());
+                let service = service.clone();
                 let from = ShardId(source as u16);
-                spawn(async move {
+                spawn("messages of another shard", async move {
                     while let Ok(batch) = receive(&lane).await {
-                        hand_over(&shard, &*service, from, batch).await;
+                        hand_over(&*service, from, batch).await;
                     }
                 });
             }
@@ -138,34 +138,20 @@ impl<M: Send + 'static> LaneEnds<M> {
     }
 }
 
-/// Cause of a long turn.
-const CAUSE: &str = "messages of another shard";
-
-async fn hand_over<S: Service>(
-    shard: &Shard<S::Message>,
-    service: &S,
-    from: ShardId,
-    batch: Vec<S::Message>,
-) {
-    let mut turn = Turn::begin();
+async fn hand_over<S: Service>(service: &S, from: ShardId, batch: Vec<S::Message>) {
     for (n, message) in batch.into_iter().enumerate() {
-        if n % MESSAGES_PER_LOOK == MESSAGES_PER_LOOK - 1 && turn.began.elapsed() > TURN_PART {
+        if n % MESSAGES_PER_LOOK == MESSAGES_PER_LOOK - 1 && turn_began().elapsed() > TURN_PART {
             service.turn_end();
-            shard.end_turn(turn, CAUSE);
             next_turn().await;
-            turn = Turn::begin();
         }
         let mut pending = Some(message);
         while let Some(message) = pending.take() {
             pending = service.message(from, message);
             if pending.is_some() {
                 service.turn_end();
-                shard.end_turn(turn, CAUSE);
                 service.room().wait().await;
-                turn = Turn::begin();
             }
         }
     }
     service.turn_end();
-    shard.end_turn(turn, CAUSE);
 }

@@ -66,9 +66,11 @@ fn listener(address: SocketAddr, is_shared: bool) -> io::Result<StdListener> {
 /// Accepts connections and serves them until the shard stops.
 pub fn serve<S: Service>(shard: &Rc<Shard<S::Message>>, service: &Rc<S>, listener: StdListener) {
     let sweeper = shard.clone();
-    spawn(async move { sweeper.sweep().await });
+    spawn("idle connections", async move { sweeper.sweep().await });
     let reader = Rc::new(Reader::new(shard, service));
-    spawn(async move { reader.accept(&Socket::new(listener)).await });
+    spawn("new connections", async move {
+        reader.accept(&Socket::new(listener)).await
+    });
 }
 
 impl<S: Service> Reader<S> {
@@ -101,7 +103,7 @@ impl<S: Service> Reader<S> {
                 continue;
             };
             let reader = self.clone();
-            spawn(async move {
+            spawn("frames of a connection", async move {
                 // It fails where the peer is gone already.
                 let _ = SockRef::from(&stream).set_tcp_nodelay(true);
                 let socket = Socket::new(stream);

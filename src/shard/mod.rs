@@ -34,15 +34,10 @@ pub use out::OutQueue;
 pub use remote::{Remote, RemoteError};
 
 use crate::large_alloc;
+use crate::reactor::long_turns;
 use crate::wire::frame::Frame;
 use conn::Conns;
 use lane::Outbox;
-
-/// Longest turn that is not worth a word.
-pub const TURN_MAX: Duration = Duration::from_millis(10);
-
-/// Least time between two lines about long turns.
-const LONG_TURN_LINE: Duration = Duration::from_secs(1);
 
 /// Longest time that an answer waits for those of other shards.
 pub const HOLD_MAX: Duration = Duration::from_millis(1);
@@ -82,22 +77,9 @@ pub trait Service: 'static {
     fn room(&self) -> &LocalEvent;
 }
 
-/// One uninterrupted piece of work of a shard.
-#[derive(Clone, Copy, Debug)]
-pub struct Turn {
-    began: std::time::Instant,
-    /// Of the thread, until then.
-    large_allocations: u64,
-}
-
-impl Turn {
-    /// Begins now.
-    pub fn begin() -> Turn {
-        Turn {
-            began: std::time::Instant::now(),
-            large_allocations: large_alloc::on_this_thread(),
-        }
-    }
+/// Long turns and large allocations of this thread.
+fn turn_figures() -> (u64, u64) {
+    (long_turns(), large_alloc::on_this_thread())
 }
 
 /// One shard's loop: what a service works with. Lives on its shard's thread.
@@ -116,9 +98,8 @@ pub struct Shard<M> {
     limits: ConnLimits,
     /// Connections of the whole process.
     open: Arc<AtomicUsize>,
-    long_turns: Cell<u64>,
-    large_allocations: Cell<u64>,
-    long_turn_told: Cell<Option<std::time::Instant>>,
+    /// Of the thread, when the shard was made.
+    figures_before: (u64, u64),
     bad_frames: Cell<u64>,
     stopping: Cell<bool>,
 }
@@ -146,16 +127,17 @@ impl<M: Send + 'static> Shard<M> {
             held_event: LocalEvent::default(),
             limits,
             open,
-            long_turns: Cell::new(0),
-            large_allocations: Cell::new(0),
-            long_turn_told: Cell::new(None),
+            figures_before: turn_figures(),
             bad_frames: Cell::new(0),
             stopping: Cell::new(false),
         });
         let writer = shard.clone();
-        spawn(async move { writer.write_dirty().await });
+        spawn("answers", async move { writer.write_dirty().await });
         let writer = shard.clone();
-        spawn(async move { writer.write_held().await });
+        spawn(
+            "answers held back",
+            async move { writer.write_held().await },
+        );
         shard
     }
 
@@ -263,40 +245,12 @@ impl<M: Send + 'static> Shard<M> {
         self.stopping.set(true);
     }
 
-    /// Turns longer than 10 ms, and allocations above 128 KiB in turns, since the start.
+    /// Turns of this thread above 10 ms and its allocations above 128 KiB since the shard was
+    /// made, whatever task they belong to.
     pub fn turn_figures(&self) -> (u64, u64) {
-        (self.long_turns.get(), self.large_allocations.get())
-    }
-
-    /// Counts a turn if it was long, with its cause, and what it allocated.
-    pub fn end_turn(&self, turn: Turn, cause: &str) {
-        let large = large_alloc::on_this_thread() - turn.large_allocations;
-        if large > 0 {
-            let before = self.large_allocations.get();
-            self.large_allocations.set(before + large);
-        }
-        let took = turn.began.elapsed();
-        if took > TURN_MAX {
-            let total = self.long_turns.get() + 1;
-            self.long_turns.set(total);
-            // One line a second: a shard that is starved has many.
-            if self
-                .long_turn_told
-                .get()
-                .is_some_and(|told| told.elapsed() < LONG_TURN_LINE)
-            {
-                return;
-            }
-            self.long_turn_told.set(Some(std::time::Instant::now()));
-            tracing::warn!(
-                shard = %self.number,
-                millis = took.as_millis() as u64,
-                limit_millis = TURN_MAX.as_millis() as u64,
-                cause,
-                total,
-                "long turn"
-            );
-        }
+        let (turns, allocations) = turn_figures();
+        let (turns_before, allocations_before) = self.figures_before;
+        (turns - turns_before, allocations - allocations_before)
     }
 
     async fn write_held(self: Rc<Self>) {

@@ -12,8 +12,9 @@ pub(super) const READ_BYTES: usize = 256 * 1024;
 /// connection keeps the buffer, and the shard goes on with another one.
 pub(super) const COPY_BYTES_MAX: usize = 64 * 1024;
 
-/// Buffers that are kept for the next connection that keeps one.
-const SPARE_BUFFERS_MAX: usize = 8;
+/// Buffers that are there from the start, and kept, for connections that keep one. They take
+/// memory when they are first used.
+const SPARE_BUFFERS: usize = 32;
 
 /// Frames up to this size are read without asking for room.
 const SMALL_FRAME_BYTES: usize = 64 * 1024;
@@ -32,7 +33,6 @@ pub(super) fn read_buffer() -> Box<[u8]> {
 }
 
 /// What all connections of a shard hold together.
-#[derive(Default)]
 pub(super) struct Unhandled {
     large: Cell<usize>,
     bytes: Cell<usize>,
@@ -40,6 +40,15 @@ pub(super) struct Unhandled {
 }
 
 impl Unhandled {
+    /// Of a shard that has no connections yet.
+    pub fn new() -> Unhandled {
+        Unhandled {
+            large: Cell::default(),
+            bytes: Cell::default(),
+            spare: RefCell::new((0..SPARE_BUFFERS).map(|_| read_buffer()).collect()),
+        }
+    }
+
     /// Whether a connection that holds nothing may be read.
     pub fn has_room(&self) -> bool {
         self.bytes.get() <= UNHANDLED_BYTES_MAX
@@ -56,7 +65,7 @@ impl Unhandled {
     pub fn give_back(&self, buffer: Box<[u8]>) {
         self.bytes.set(self.bytes.get() - READ_BYTES);
         let mut spare = self.spare.borrow_mut();
-        if spare.len() < SPARE_BUFFERS_MAX {
+        if spare.len() < SPARE_BUFFERS {
             spare.push(buffer);
         }
     }
@@ -142,7 +151,7 @@ mod tests {
 
     #[test]
     fn what_connections_hold_is_counted_until_they_let_go_of_it() {
-        let counts = Unhandled::default();
+        let counts = Unhandled::new();
         let mut one = Partial::new(&counts);
         one.extend(&[1; 100]);
         one.consume(40);
@@ -158,7 +167,7 @@ mod tests {
             counts.give_back(buffer);
         }
         assert!(counts.has_room());
-        assert_eq!(counts.spare.borrow().len(), SPARE_BUFFERS_MAX);
+        assert_eq!(counts.spare.borrow().len(), SPARE_BUFFERS);
         drop(one);
         assert_eq!(counts.bytes.get(), 0);
     }

@@ -7,8 +7,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::partial::{COPY_BYTES_MAX, Partial, READ_BYTES, Unhandled, read_buffer};
-use super::{ConnId, Flow, Service, Shard, Turn, next_turn, sleep};
-use crate::reactor::Socket;
+use super::{ConnId, Flow, Service, Shard, next_turn, sleep};
+use crate::reactor::{Socket, turn_began};
 use crate::wire::frame::{self, Split};
 
 /// Time between two looks for room.
@@ -41,7 +41,7 @@ impl<S: Service> Reader<S> {
             shard: shard.clone(),
             service: service.clone(),
             buffer: RefCell::new(read_buffer()),
-            counts: Unhandled::default(),
+            counts: Unhandled::new(),
         }
     }
 
@@ -135,10 +135,10 @@ impl<S: Service> Reader<S> {
     /// Hands over what is left of earlier reads and the frames in the first `read`
     /// bytes of the buffer, then writes the answers. What is left goes to `partial`.
     fn turn(&self, id: ConnId, partial: &mut Partial<'_>, read: usize) -> Stop {
-        let turn = Turn::begin();
+        let began = turn_began();
         if let Some(conn) = self.shard.conns.borrow_mut().get_mut(id) {
             conn.in_turn = true;
-            conn.last_active = turn.began;
+            conn.last_active = began;
         }
         let mut shared = self.buffer.borrow_mut();
         let taken = partial.taken.take();
@@ -193,8 +193,8 @@ impl<S: Service> Reader<S> {
             }
             conn.frame_since = match stop {
                 Stop::Read if partial.bytes.is_empty() => None,
-                Stop::Read if !handled => conn.frame_since.or(Some(turn.began)),
-                Stop::Read => Some(turn.began),
+                Stop::Read if !handled => conn.frame_since.or(Some(began)),
+                Stop::Read => Some(began),
                 // It is not the peer that keeps the frame from being handled.
                 _ => None,
             };
@@ -202,7 +202,6 @@ impl<S: Service> Reader<S> {
         if write {
             self.shard.flush(id);
         }
-        self.shard.end_turn(turn, "frames of a connection");
         stop
     }
 

@@ -80,10 +80,13 @@ fn begin_read_ahead(shared: &Rc<Shared>, position: u64, blocks: u64) {
     }
     begin(shared, position, blocks);
     let me = shared.clone();
-    shared.edge.spawn(Box::pin(async move {
-        // Who needs it and does not find it says what is wrong.
-        let _ = load(&me, position, blocks, blocks).await;
-    }));
+    shared.edge.spawn(
+        "blocks read ahead",
+        Box::pin(async move {
+            // Who needs it and does not find it says what is wrong.
+            let _ = load(&me, position, blocks, blocks).await;
+        }),
+    );
 }
 
 fn begin(shared: &Shared, position: u64, blocks: u64) {

@@ -281,16 +281,25 @@ pub fn run_background(handle: &StoreHandle) {
     let shared = handle.shared.clone();
     fill_found(&shared);
     let ack = shared.state.borrow().settings().ack;
-    edge.spawn(Box::pin(async move {
-        match ack {
-            AckLevel::Written => flush_gathered(&shared).await,
-            AckLevel::Durable => flush_awaited(&shared).await,
-        }
-    }));
+    edge.spawn(
+        "the log",
+        Box::pin(async move {
+            match ack {
+                AckLevel::Written => flush_gathered(&shared).await,
+                AckLevel::Durable => flush_awaited(&shared).await,
+            }
+        }),
+    );
     let shared = handle.shared.clone();
-    edge.spawn(Box::pin(async move { run_index(&shared).await }));
+    edge.spawn(
+        "index files",
+        Box::pin(async move { run_index(&shared).await }),
+    );
     let shared = handle.shared.clone();
-    edge.spawn(Box::pin(async move { keep_queues_written(&shared).await }));
+    edge.spawn(
+        "queue files",
+        Box::pin(async move { keep_queues_written(&shared).await }),
+    );
 }
 
 async fn keep_queues_written(shared: &Rc<Shared>) {

@@ -26,7 +26,7 @@ pub(super) fn prepare_segment(shared: &Rc<Shared>) {
     }
     let shared = shared.clone();
     let edge = shared.edge.clone();
-    edge.spawn(Box::pin(async move {
+    edge.spawn("the next segment", Box::pin(async move {
         match make(&shared, end, bytes).await {
             Ok(()) => {
                 shared.state.borrow_mut().log.set_prepared(end + bytes);
@@ -60,11 +60,14 @@ pub(super) fn fill_found(shared: &Rc<Shared>) {
     }
     let shared = shared.clone();
     let edge = shared.edge.clone();
-    edge.spawn(Box::pin(async move {
-        fill_in_place(&shared).await;
-        shared.preparing.set(false);
-        shared.work.notify();
-    }));
+    edge.spawn(
+        "zeros ahead",
+        Box::pin(async move {
+            fill_in_place(&shared).await;
+            shared.preparing.set(false);
+            shared.work.notify();
+        }),
+    );
 }
 
 fn is_filled(shared: &Shared) -> bool {

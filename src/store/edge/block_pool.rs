@@ -1,29 +1,54 @@
-//! Memory that segments are read into: used again, as fresh memory of this size costs a page
-//! fault for every 4 KiB of it.
+//! Memory that segments are read into. Its addresses are reserved at the start, so that reading
+//! allocates nothing, and what was read into is used again, as fresh memory of this size costs
+//! a page fault for every 4 KiB of it.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use memmap2::{MmapOptions, MmapRaw};
 
 use crate::store::BLOCK_BYTES;
 use crate::store::blocks::CACHE_BLOCK_BYTES;
 
-/// Unused buffers that are kept. Answers that wait to be sent may hold more; these are given
-/// back when they are done.
+/// Buffers for which addresses are reserved: those of the largest cache, and as many for
+/// answers that wait to be sent. More than these come from the allocator.
+const RESERVED: usize = 256;
+
+/// Unused buffers that keep their memory.
 const KEPT_MAX: usize = 32;
 
 /// Buffers of [`CACHE_BLOCK_BYTES`]. An answer may end on another shard than it began on, so
 /// a buffer comes back from any thread; the lock is taken once a buffer.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct BlockPool {
-    unused: Arc<Mutex<Vec<Buffer>>>,
+    shared: Arc<Shared>,
 }
+
+struct Shared {
+    unused: Mutex<Unused>,
+    /// Where the reserved buffers lie; without it all come from the allocator.
+    _reserved: Option<MmapRaw>,
+}
+
+/// What nobody uses.
+#[derive(Default)]
+struct Unused {
+    /// Those that were used last, with their memory.
+    kept: Vec<Buffer>,
+    /// Reserved addresses without memory.
+    empty: Vec<NonNull<u8>>,
+}
+
+// SAFETY: addresses that nobody uses belong to the list alone, wherever it goes.
+unsafe impl Send for Unused {}
 
 /// Memory aligned for direct I/O.
 pub(super) struct Buffer {
     start: NonNull<u8>,
+    /// Whether its addresses are the pool's.
+    is_reserved: bool,
 }
 
 const LAYOUT: Layout = match Layout::from_size_align(CACHE_BLOCK_BYTES as usize, BLOCK_BYTES) {
@@ -35,13 +60,16 @@ const LAYOUT: Layout = match Layout::from_size_align(CACHE_BLOCK_BYTES as usize,
 unsafe impl Send for Buffer {}
 
 impl Buffer {
-    fn new() -> Buffer {
+    fn allocate() -> Buffer {
         // SAFETY: the size is not zero.
         let start = unsafe { alloc_zeroed(LAYOUT) };
         let Some(start) = NonNull::new(start) else {
             handle_alloc_error(LAYOUT)
         };
-        Buffer { start }
+        Buffer {
+            start,
+            is_reserved: false,
+        }
     }
 
     pub(super) fn as_mut_ptr(&mut self) -> *mut u8 {
@@ -54,10 +82,45 @@ impl Buffer {
     }
 }
 
-impl Drop for Buffer {
+impl Unused {
+    fn take(&mut self) -> Option<Buffer> {
+        self.kept.pop().or_else(|| {
+            let start = self.empty.pop()?;
+            Some(Buffer {
+                start,
+                is_reserved: true,
+            })
+        })
+    }
+
+    fn give_back(&mut self, buffer: Buffer) {
+        if self.kept.len() < KEPT_MAX {
+            self.kept.push(buffer);
+        } else if buffer.is_reserved {
+            // SAFETY: nobody uses these pages of the pool's own mapping. From now on they
+            // read as zeros; where the call fails they stay as they are.
+            unsafe {
+                libc::madvise(
+                    buffer.start.as_ptr().cast(),
+                    LAYOUT.size(),
+                    libc::MADV_DONTNEED,
+                )
+            };
+            self.empty.push(buffer.start);
+        } else {
+            // SAFETY: allocated with this layout, and given back once.
+            unsafe { dealloc(buffer.start.as_ptr(), LAYOUT) }
+        }
+    }
+}
+
+impl Drop for Unused {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, and given back once.
-        unsafe { dealloc(self.start.as_ptr(), LAYOUT) }
+        let allocated = self.kept.iter().filter(|buffer| !buffer.is_reserved);
+        for buffer in allocated {
+            // SAFETY: as when one is given back.
+            unsafe { dealloc(buffer.start.as_ptr(), LAYOUT) }
+        }
     }
 }
 
@@ -70,19 +133,41 @@ pub(super) struct Loan {
 }
 
 impl BlockPool {
+    /// A pool with addresses of its own, as far as the system has them.
+    pub(super) fn new() -> BlockPool {
+        let mut options = MmapOptions::new();
+        options.len(RESERVED * LAYOUT.size()).no_reserve_swap();
+        let reserved = options.map_anon().map(MmapRaw::from).ok();
+        let mut unused = Unused::default();
+        if let Some(map) = &reserved {
+            // The first ones are taken first.
+            unused.empty = (0..RESERVED)
+                .rev()
+                .filter_map(|n| NonNull::new(map.as_mut_ptr().wrapping_add(n * LAYOUT.size())))
+                .collect();
+        }
+        BlockPool {
+            shared: Arc::new(Shared {
+                unused: Mutex::new(unused),
+                _reserved: reserved,
+            }),
+        }
+    }
+
     /// A buffer of [`CACHE_BLOCK_BYTES`].
     pub(super) fn take(&self) -> Loan {
-        let kept = self.lock().pop();
+        let unused = self.lock().take();
         Loan {
-            buffer: Some(kept.unwrap_or_else(Buffer::new)),
+            buffer: Some(unused.unwrap_or_else(Buffer::allocate)),
             filled: 0,
             pool: self.clone(),
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Buffer>> {
-        // A list that was being pushed to or popped from is whole at every step.
-        self.unused.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Unused> {
+        // The lists are whole at every step.
+        let unused = self.shared.unused.lock();
+        unused.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -110,12 +195,8 @@ impl AsRef<[u8]> for Loan {
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        let Some(buffer) = self.buffer.take() else {
-            return;
-        };
-        let mut unused = self.pool.lock();
-        if unused.len() < KEPT_MAX {
-            unused.push(buffer);
+        if let Some(buffer) = self.buffer.take() {
+            self.pool.lock().give_back(buffer);
         }
     }
 }
@@ -126,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_buffer_is_lent_again_when_the_last_clone_is_gone_and_never_before() {
-        let pool = BlockPool::default();
+        let pool = BlockPool::new();
         let mut loan = pool.take();
         let first = loan.buffer().as_mut_ptr();
         assert_eq!(first as usize % BLOCK_BYTES, 0);
@@ -137,8 +218,46 @@ mod tests {
         assert_ne!(other.buffer().as_mut_ptr(), first);
         std::thread::spawn(move || drop(part)).join().unwrap();
         assert_eq!(pool.take().buffer().as_mut_ptr(), first);
-        let many: Vec<Loan> = (0..3 * KEPT_MAX).map(|_| pool.take()).collect();
-        drop(many);
-        assert_eq!(pool.lock().len(), KEPT_MAX);
+    }
+
+    #[test]
+    fn buffers_never_overlap_however_many_there_are_and_few_keep_their_memory() {
+        let pool = BlockPool::new();
+        for _ in 0..2 {
+            let mut many: Vec<Loan> = (0..RESERVED + 10).map(|_| pool.take()).collect();
+            for (n, loan) in many.iter_mut().enumerate() {
+                let buffer = loan.buffer();
+                // SAFETY: the buffer is this long, and on loan here.
+                unsafe { std::ptr::write_bytes(buffer.as_mut_ptr(), n as u8, buffer.len()) };
+            }
+            for (n, loan) in many.into_iter().enumerate() {
+                let bytes = loan.into_bytes(LAYOUT.size());
+                assert!(bytes.iter().all(|&byte| byte == n as u8), "buffer {n}");
+            }
+            let unused = pool.lock();
+            assert_eq!(
+                (unused.kept.len(), unused.empty.len()),
+                (KEPT_MAX, RESERVED - KEPT_MAX)
+            );
+        }
+        // What gave its memory back has none but zeros.
+        let start = pool.lock().empty.last().copied().expect("an empty one");
+        // SAFETY: nobody uses it.
+        let first = unsafe { start.as_ptr().read() };
+        assert_eq!(first, 0);
+    }
+
+    #[test]
+    fn as_many_as_are_reserved_allocate_nothing() {
+        let pool = BlockPool::new();
+        let many: Vec<Loan> = (0..RESERVED).map(|_| pool.take()).collect();
+        assert!(
+            many.iter()
+                .all(|loan| loan.buffer.as_ref().is_some_and(|b| b.is_reserved))
+        );
+        drop(pool);
+        // The addresses live as long as the last loan.
+        let bytes: Vec<Bytes> = many.into_iter().map(|loan| loan.into_bytes(1)).collect();
+        assert!(bytes.iter().all(|bytes| bytes[0] == 0));
     }
 }

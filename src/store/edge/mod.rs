@@ -302,8 +302,8 @@ pub trait Edge {
     /// Resolves after a time.
     fn sleep(&self, time: Duration) -> Local<'static, ()>;
 
-    /// Runs a task to its end. None is ever cancelled.
-    fn spawn(&self, task: Local<'static, ()>);
+    /// Runs a task to its end; lines about it say `name`. None is ever cancelled.
+    fn spawn(&self, name: &'static str, task: Local<'static, ()>);
 
     /// Runs on the helper thread what may wait for the disk.
     fn run_blocking(&self, work: Box<dyn FnOnce() + Send>) -> Local<'static, ()>;

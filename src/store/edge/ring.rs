@@ -35,7 +35,7 @@ impl Ring {
     pub fn new() -> Ring {
         Ring {
             began: Instant::now(),
-            pool: BlockPool::default(),
+            pool: BlockPool::new(),
         }
     }
 }
@@ -53,8 +53,8 @@ impl Edge for Ring {
         Box::pin(reactor::sleep(time))
     }
 
-    fn spawn(&self, task: Local<'static, ()>) {
-        reactor::spawn(task);
+    fn spawn(&self, name: &'static str, task: Local<'static, ()>) {
+        reactor::spawn(name, task);
     }
 
     fn run_blocking(&self, work: Box<dyn FnOnce() + Send>) -> Local<'static, ()> {

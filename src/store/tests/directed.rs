@@ -57,7 +57,10 @@ fn a_stop_during_a_round_of_queue_writes_keeps_all_entries() {
         append(&store);
         sleep(Duration::from_millis(200)).await;
         // The disk is slow: the round that begins meanwhile waits behind this.
-        spawn(blocking(|| std::thread::sleep(Duration::from_millis(400))));
+        spawn(
+            "a test's",
+            blocking(|| std::thread::sleep(Duration::from_millis(400))),
+        );
         sleep(Duration::from_millis(150)).await;
         append(&store);
         store.close().await.map_err(|error| error.to_string())?;

@@ -181,22 +181,25 @@ impl Life {
         let mut dice = Dice::new(self.dice.borrow().clone().next() ^ 0x5555);
         let result = Rc::new(RefCell::new(None));
         let done = result.clone();
-        self.edge.spawn(Box::pin(async move {
-            let mut read = Ok(0);
-            while !life.stop.get() && read.is_ok() {
-                let queue = dice.below(QUEUES.len() as u64) as usize;
-                let len = life.model.borrow().queues[queue].log_index.len() as u64;
-                // Mostly near the end, where the tail meets the segments.
-                let near = dice.below(2) == 0;
-                let back = dice.below(if near { 8 } else { len + 1 });
-                read = life.read(queue, len.saturating_sub(back), 4).await;
-                life.edge
-                    .sleep(Duration::from_micros(dice.below(3000)))
-                    .await;
-            }
-            let read = read.map(|_| ()).map_err(|fault| format!("reader: {fault}"));
-            *done.borrow_mut() = Some(read);
-        }));
+        self.edge.spawn(
+            "a test's",
+            Box::pin(async move {
+                let mut read = Ok(0);
+                while !life.stop.get() && read.is_ok() {
+                    let queue = dice.below(QUEUES.len() as u64) as usize;
+                    let len = life.model.borrow().queues[queue].log_index.len() as u64;
+                    // Mostly near the end, where the tail meets the segments.
+                    let near = dice.below(2) == 0;
+                    let back = dice.below(if near { 8 } else { len + 1 });
+                    read = life.read(queue, len.saturating_sub(back), 4).await;
+                    life.edge
+                        .sleep(Duration::from_micros(dice.below(3000)))
+                        .await;
+                }
+                let read = read.map(|_| ()).map_err(|fault| format!("reader: {fault}"));
+                *done.borrow_mut() = Some(read);
+            }),
+        );
         result
     }
 }

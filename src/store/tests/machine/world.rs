@@ -84,10 +84,13 @@ impl World {
     pub fn run<T: 'static>(&self, main: impl Future<Output = T> + 'static) -> Outcome<T> {
         let result: Rc<RefCell<Option<T>>> = Rc::default();
         let done = result.clone();
-        self.spawn(Box::pin(async move {
-            let value = main.await;
-            *done.borrow_mut() = Some(value);
-        }));
+        self.spawn(
+            "main",
+            Box::pin(async move {
+                let value = main.await;
+                *done.borrow_mut() = Some(value);
+            }),
+        );
         let mut outcome = Outcome::Stuck("too many steps");
         for _ in 0..POLLS_MAX {
             if self.0.machine.is_dead() {
@@ -200,7 +203,7 @@ impl Edge for World {
         Box::pin(self.sleep_until(self.now() + time))
     }
 
-    fn spawn(&self, task: Local<'static, ()>) {
+    fn spawn(&self, _: &'static str, task: Local<'static, ()>) {
         let mut tasks = self.0.tasks.borrow_mut();
         tasks.push(Some(task));
         self.0.ready.0.lock().unwrap().push(tasks.len() - 1);
