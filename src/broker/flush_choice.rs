@@ -4,7 +4,7 @@
 use super::start_error::{StartError, refused};
 use crate::config::{FlushDiskType, Settings};
 use crate::probe::flush_cost;
-use crate::probe::profile::{IoProfile, ProfileError};
+use crate::probe::profile::{IoProfile, ProfileError, WRITE_BYTES_DEFAULT};
 
 /// How the log is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ impl FlushChoice {
     /// Where nobody waits for the device.
     pub const DEFAULT: FlushChoice = FlushChoice {
         after_write: false,
-        write_bytes_max: 4 * 1024 * 1024,
+        write_bytes_max: WRITE_BYTES_DEFAULT as usize,
     };
 }
 

@@ -27,6 +27,16 @@ const DEPTH_MAX: usize = 8;
 /// Bytes of one thread's file. The ninth is that of unwritten blocks.
 const FILE_BYTES: u64 = 16 * 1024 * 1024;
 
+/// Writes of the log that are under way at a time where it writes the most: what comes during
+/// one forms the next, and two overlap as soon as there is enough for both.
+pub const LOG_WRITES: u32 = 2;
+
+/// Bytes of the write that tells what a promise costs: that of a small message.
+pub const SMALL_BYTES: u32 = 4 * KIB;
+
+/// Bytes of the writes that a largest one is chosen from.
+pub const LARGE_BYTES: [u32; 4] = [128 * KIB, 256 * KIB, 512 * KIB, MIB];
+
 /// Fewest operations of a case that the choice rests on, whatever the time.
 const DECIDING_OPERATIONS: usize = 16;
 
@@ -53,9 +63,11 @@ pub enum Work {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Blocks {
-    /// Blocks that were written before, as the last block of the log is, again and again.
+    /// Blocks that were written before, as those in front of the log are: zeros fill its
+    /// segments ahead of it.
     Overwritten,
-    /// Blocks that are reserved only, as those of a new segment are.
+    /// Blocks that are reserved only, as those of a segment are where there was no time yet to
+    /// fill it.
     Unwritten,
 }
 
@@ -70,6 +82,17 @@ pub struct Case {
     pub bytes: u32,
     /// Operations at a time.
     pub depth: u32,
+}
+
+impl Case {
+    /// Whether the choice rests on it: a small write alone, and large ones as the log overlaps
+    /// them, both to blocks that were written before.
+    pub fn decides(&self) -> bool {
+        let is_promise = matches!(self.work, Work::WriteThrough | Work::WriteAndFlush);
+        let is_small = (self.bytes, self.depth) == (SMALL_BYTES, 1);
+        let is_large = self.depth == LOG_WRITES && LARGE_BYTES.contains(&self.bytes);
+        is_promise && self.blocks == Blocks::Overwritten && (is_small || is_large)
+    }
 }
 
 /// What was found of a case.
@@ -111,18 +134,19 @@ pub fn cases() -> Vec<Case> {
     };
     let promises = [Work::WriteThrough, Work::WriteAndFlush];
     let mut all = Vec::new();
-    for blocks in [Blocks::Unwritten, Blocks::Overwritten] {
-        all.extend(promises.map(|work| case(work, blocks, 4 * KIB, 1)));
+    all.extend(promises.map(|work| case(work, Blocks::Overwritten, SMALL_BYTES, 1)));
+    for bytes in LARGE_BYTES {
+        all.extend(promises.map(|work| case(work, Blocks::Overwritten, bytes, LOG_WRITES)));
     }
+    all.extend(promises.map(|work| case(work, Blocks::Unwritten, SMALL_BYTES, 1)));
     for bytes in [64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, MIB] {
         all.extend(promises.map(|work| case(work, Blocks::Overwritten, bytes, 1)));
     }
     for bytes in [4 * KIB, 64 * KIB, 256 * KIB, MIB] {
         for depth in [1, 2, 4, 8] {
             all.push(case(Work::Write, Blocks::Overwritten, bytes, depth));
-            if depth > 1 {
-                all.extend(promises.map(|work| case(work, Blocks::Overwritten, bytes, depth)));
-            }
+            let more = promises.map(|work| case(work, Blocks::Overwritten, bytes, depth));
+            all.extend(more.iter().filter(|case| depth > 1 && !case.decides()));
         }
     }
     for (bytes, depth) in [
@@ -159,11 +183,14 @@ pub fn measure(
     let share = time.saturating_sub(began.elapsed()) / cases.len() as u32;
     let mut figures: Vec<Figure> = Vec::new();
     for case in &cases {
-        let decides = case.depth == 1 && case.work != Work::Write && case.work != Work::Read;
-        if began.elapsed() > 2 * time && !decides {
+        if began.elapsed() > 2 * time && !case.decides() {
             break;
         }
-        let fewest = if decides { DECIDING_OPERATIONS } else { 1 };
+        let fewest = if case.decides() {
+            DECIDING_OPERATIONS
+        } else {
+            1
+        };
         let figure = match case.blocks {
             Blocks::Overwritten => {
                 let files = &files[..case.depth as usize];
@@ -230,7 +257,7 @@ impl ProbeFile {
 }
 
 /// Reserves a file's blocks without writing them; only sets its size where that is all there is.
-pub(super) fn reserve(file: &File, bytes: u64) -> io::Result<()> {
+fn reserve(file: &File, bytes: u64) -> io::Result<()> {
     // SAFETY: a plain system call on an open descriptor.
     if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes as libc::off_t) } == 0 {
         return Ok(());
@@ -261,7 +288,7 @@ fn fill(files: &[ProbeFile], time: Duration) -> io::Result<u64> {
 }
 
 /// Bytes that no device can store in less, at the begin of a page as direct I/O wants it.
-fn noise(bytes: usize) -> io::Result<MmapMut> {
+pub(super) fn noise(bytes: usize) -> io::Result<MmapMut> {
     let mut buffer = MmapMut::map_anon(bytes)?;
     let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
     for word in buffer.chunks_exact_mut(8) {
@@ -415,11 +442,9 @@ mod tests {
     #[test]
     fn what_the_choice_rests_on_comes_first_and_cases_are_told_apart() {
         let all = cases();
-        assert!(
-            all[..14]
-                .iter()
-                .all(|case| case.depth == 1 && case.work != Work::Write)
-        );
+        let deciding = all.iter().filter(|case| case.decides()).count();
+        assert_eq!(deciding, 2 + 2 * LARGE_BYTES.len());
+        assert!(all[..deciding].iter().all(Case::decides));
         for (n, case) in all.iter().enumerate() {
             assert!(!all[..n].contains(case), "twice: {case:?}");
             assert!(case.depth as usize <= DEPTH_MAX);

@@ -1,7 +1,7 @@
 //! What `ringmq tune io` found of a store's device, kept in the store's folder for its starts.
 
 use super::device::DeviceIdentity;
-use super::io::{Blocks, Figure, Measurement, Work};
+use super::io::{Blocks, Case, Figure, LARGE_BYTES, LOG_WRITES, Measurement, SMALL_BYTES, Work};
 use super::{FlushCost, Kernel};
 use crate::config::limits::BLOCK_BYTES;
 use serde::{Deserialize, Serialize};
@@ -11,14 +11,19 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Version of the file that is written here, and the newest that is read.
-const VERSION: u64 = 1;
+/// Version of the file that is written here, and the only one that is read. The first one chose
+/// by blocks that were never written, which the log does without since its segments are filled
+/// with zeros ahead of it, and by one write at a time.
+const VERSION: u64 = 2;
 
 /// Largest file that is read, in bytes. One that is written has some 15 KiB.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Smallest and largest write that a profile may choose, in bytes.
-pub const WRITE_BYTES: (u32, u32) = (128 * 1024, 1024 * 1024);
+pub const WRITE_BYTES: (u32, u32) = (LARGE_BYTES[0], LARGE_BYTES[LARGE_BYTES.len() - 1]);
+
+/// Largest write to the log where no profile chooses one, in bytes.
+pub const WRITE_BYTES_DEFAULT: u32 = 4 * 1024 * 1024;
 
 /// Part of the highest throughput that smaller writes must reach to be chosen.
 const GOOD_ENOUGH: f64 = 0.95;
@@ -39,22 +44,21 @@ pub struct Choice {
 impl Choice {
     /// Chooses; `None` where the figures that it rests on are not all there.
     ///
-    /// The way of a promise is the one that takes less time for 4 KiB, on average over new and
-    /// overwritten blocks; the size of a write is the smallest with which that way comes near
-    /// its highest throughput: smaller writes let each message wait less.
+    /// All figures are those of blocks that were written before, as the log's are. The way of a
+    /// promise is the one that takes less time for 4 KiB; the size of a write is the smallest
+    /// with which that way, with as many at a time as the log has, comes near its highest
+    /// throughput: smaller writes let each message wait less.
     pub fn from_figures(figures: &[Figure]) -> Option<Choice> {
-        let find = |work, blocks, bytes| {
-            let mut found = figures.iter().filter(|figure| figure.case.depth == 1);
-            found.find(|figure| {
-                let case = figure.case;
-                (case.work, case.blocks, case.bytes) == (work, blocks, bytes)
-            })
+        let find = |work, bytes, depth| {
+            let case = Case {
+                work,
+                blocks: Blocks::Overwritten,
+                bytes,
+                depth,
+            };
+            figures.iter().find(|figure| figure.case == case)
         };
-        let small = |work| {
-            let unwritten = find(work, Blocks::Unwritten, 4096)?.p50_us;
-            let overwritten = find(work, Blocks::Overwritten, 4096)?.p50_us;
-            Some((unwritten + overwritten) / 2.0)
-        };
+        let small = |work| Some(find(work, SMALL_BYTES, 1)?.p50_us);
         let (through, flush) = (small(Work::WriteThrough)?, small(Work::WriteAndFlush)?);
         let time = |us: f64| Duration::from_secs_f64(us / 1e6);
         let cost = FlushCost {
@@ -66,11 +70,10 @@ impl Choice {
         } else {
             Work::WriteThrough
         };
-        let large: Vec<(u32, f64)> = [128, 256, 512, 1024]
+        let large: Vec<(u32, f64)> = LARGE_BYTES
             .into_iter()
-            .map(|kib| {
-                let bytes = kib * 1024;
-                let figure = find(way, Blocks::Overwritten, bytes)?;
+            .map(|bytes| {
+                let figure = find(way, bytes, LOG_WRITES)?;
                 Some((bytes, figure.mib_per_second))
             })
             .collect::<Option<_>>()?;
@@ -127,6 +130,8 @@ pub enum ProfileError {
     Garbled(PathBuf, String),
     /// The file is of this version, which is to come.
     Version(PathBuf, u64),
+    /// The file is of this version, whose choice no longer holds.
+    Outdated(PathBuf, u64),
     /// The file is of another device; the text names the difference.
     OtherDevice(PathBuf, String),
 }
@@ -142,6 +147,11 @@ impl fmt::Display for ProfileError {
             ProfileError::Version(path, version) => write!(
                 f,
                 "{} is of version {version}, and {VERSION} is the newest known here",
+                path.display()
+            ),
+            ProfileError::Outdated(path, version) => write!(
+                f,
+                "{} is of version {version}, which did not measure what the log does now",
                 path.display()
             ),
             ProfileError::OtherDevice(path, difference) => {
@@ -213,6 +223,7 @@ fn judge(path: PathBuf, text: &[u8], now: &DeviceIdentity) -> Result<IoProfile, 
     match value["version"].as_u64() {
         Some(VERSION) => {}
         Some(version) if version > VERSION => return Err(ProfileError::Version(path, version)),
+        Some(version) if version > 0 => return Err(ProfileError::Outdated(path, version)),
         _ => return Err(garbled("it has no version".to_owned())),
     }
     let profile: IoProfile =
@@ -255,7 +266,7 @@ fn utc(time: SystemTime) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::io::{Case, cases};
+    use super::super::io::cases;
     use super::*;
 
     fn here() -> DeviceIdentity {
@@ -313,6 +324,13 @@ mod tests {
         let level = |case: Case| if case.bytes < 256 * 1024 { 94.0 } else { 100.0 };
         let choice = Choice::from_figures(&figures(100.0, 200.0, level)).expect("complete");
         assert_eq!(choice.write_bytes, 256 * 1024);
+        // One write at a time may need larger ones, which the log does not.
+        let two_at_a_time = |case: Case| match case.depth {
+            LOG_WRITES => 100.0,
+            _ => rising(case),
+        };
+        let choice = Choice::from_figures(&figures(100.0, 200.0, two_at_a_time)).expect("complete");
+        assert_eq!(choice.write_bytes, 128 * 1024);
         // The throughput of the way that was not chosen does not count.
         let other = |case: Case| match case.work {
             Work::WriteAndFlush => f64::from(case.bytes),
@@ -323,10 +341,32 @@ mod tests {
     }
 
     #[test]
+    fn blocks_that_were_never_written_have_no_say() {
+        // A write through takes ten times as long there; on average it would be the worse way.
+        let mut figures = figures(100.0, 150.0, |_| 1.0);
+        for figure in &mut figures {
+            let case = figure.case;
+            if (case.work, case.blocks) == (Work::WriteThrough, Blocks::Unwritten) {
+                figure.p50_us = 1000.0;
+            }
+        }
+        let choice = Choice::from_figures(&figures).expect("complete");
+        assert!(!choice.flush_after_write, "{choice:?}");
+        assert_eq!(
+            (choice.write_through_us, choice.write_and_flush_us),
+            (100.0, 150.0)
+        );
+        // And they can be missing.
+        figures.retain(|figure| figure.case.blocks == Blocks::Overwritten);
+        assert_eq!(Choice::from_figures(&figures), Some(choice));
+    }
+
+    #[test]
     fn nothing_is_chosen_from_half_of_the_figures() {
         let all = figures(1.0, 1.0, |_| 1.0);
-        assert!(Choice::from_figures(&all[..14]).is_some());
-        for missing in [0, 1, 2, 3, 6, 8, 10, 12] {
+        // Those first that the choice rests on; of large writes, those of the way that is chosen.
+        assert!(Choice::from_figures(&all[..10]).is_some());
+        for missing in [0, 1, 2, 4, 6, 8] {
             let mut some = all.clone();
             some.remove(missing);
             assert!(Choice::from_figures(&some).is_none(), "without {missing}");
@@ -347,7 +387,8 @@ mod tests {
             "[]",
             "{}",
             r#"{"version":"1"}"#,
-            r#"{"version":1}"#,
+            r#"{"version":0}"#,
+            r#"{"version":2}"#,
             "\0\0",
         ] {
             let why = judged(text).expect_err(text);
@@ -358,7 +399,12 @@ mod tests {
         let why = judged(r#"{"version":7,"new":{}}"#).expect_err("to come");
         assert_eq!(
             why,
-            "p.json is of version 7, and 1 is the newest known here"
+            "p.json is of version 7, and 2 is the newest known here"
+        );
+        let why = judged(r#"{"version":1,"choice":{}}"#).expect_err("outdated");
+        assert!(
+            why.starts_with("p.json is of version 1, which did"),
+            "{why}"
         );
         for write_bytes in [0, 4096, 128 * 1024 + 1, 1 << 30] {
             let mut bad = profile();

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use ringmq::probe::profile::WRITE_BYTES_DEFAULT;
 use serde_json::{Value, json};
 
 use crate::common::{Config, Pull, Send, Server, body, eventually, topic, unique};
@@ -73,7 +74,7 @@ fn a_device_is_measured_and_only_the_profile_is_left() {
     assert_eq!(folder.names(), [PROFILE]);
     let profile: Value =
         serde_json::from_slice(&fs::read(folder.0.join(PROFILE)).unwrap()).unwrap();
-    assert_eq!(profile["version"], 1);
+    assert_eq!(profile["version"], 2);
     assert!(
         profile["measured"].as_str().unwrap().starts_with("20"),
         "{profile}"
@@ -92,6 +93,23 @@ fn a_device_is_measured_and_only_the_profile_is_left() {
             figure["work"] == work && figure["blocks"] == blocks && figure["bytes"] == bytes
         })
     };
+    // As the log writes: to blocks that were written before, and large writes two at a time.
+    for work in ["write_through", "write_and_flush"] {
+        for bytes in [128 << 10, 256 << 10, 512 << 10, 1 << 20] {
+            let deciding = figures.iter().filter(|figure| {
+                figure["work"] == work
+                    && figure["blocks"] == "overwritten"
+                    && figure["bytes"] == bytes
+                    && figure["depth"] == 2
+            });
+            assert_eq!(deciding.count(), 1, "{work} {bytes}");
+        }
+        let small = figures.iter().find(|figure| {
+            figure["work"] == work && figure["blocks"] == "overwritten" && figure["bytes"] == 4096
+        });
+        let chosen = &profile["choice"][format!("{}_us", work)];
+        assert_eq!(chosen, &small.expect("measured")["p50_us"], "{work}");
+    }
     for work in ["write_through", "write_and_flush"] {
         assert!(
             has(work, "unwritten", 4096) && has(work, "overwritten", 1 << 20),
@@ -319,10 +337,14 @@ fn ignored(profile: &[u8], why: &str) {
 
 #[test]
 fn a_profile_of_no_use_is_ignored_with_the_reason() {
-    for garbled in [&b""[..], b"{\"version\": 1}", b"\0\xff\xfe", b"[1]"] {
+    for garbled in [&b""[..], b"{\"version\": 2}", b"\0\xff\xfe", b"[1]"] {
         ignored(garbled, "is not a profile");
     }
-    ignored(b"{\"version\": 2, \"all\": \"new\"}", "is of version 2");
+    ignored(b"{\"version\": 3, \"all\": \"new\"}", "is of version 3");
+    // It chose by blocks that the log no longer writes to.
+    let mut outdated = profile();
+    outdated["version"] = json!(1);
+    ignored(&text(&outdated), "is of version 1");
     let mut cut = text(&profile());
     cut.truncate(cut.len() / 2);
     ignored(&cut, "is not a profile");
@@ -353,8 +375,17 @@ fn a_profile_that_cannot_be_read_is_ignored() {
 #[test]
 fn without_a_profile_the_device_is_probed() {
     let server = started_with(None);
-    assert!(line(&server).contains("a probe at this start"));
+    let line = line(&server);
+    assert!(line.contains("a probe at this start"));
+    let default = format!("write_bytes_max={WRITE_BYTES_DEFAULT}");
+    assert!(line.contains(&default), "{line}");
     assert_eq!(server.log_line("profile is ignored"), None);
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("tuning/README.md");
+    let told = format!("and {} MiB is the second", WRITE_BYTES_DEFAULT >> 20);
+    assert!(
+        fs::read_to_string(readme).unwrap().contains(&told),
+        "{told}"
+    );
 }
 
 #[test]
