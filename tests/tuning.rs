@@ -7,6 +7,8 @@ mod common;
 mod apply;
 #[path = "tuning/check.rs"]
 mod check;
+#[path = "tuning/devices.rs"]
+mod devices;
 #[path = "tuning/filter.rs"]
 mod filter;
 #[path = "tuning/machine.rs"]
@@ -15,5 +17,7 @@ mod machine;
 mod profile;
 #[path = "tuning/record.rs"]
 mod record;
+#[path = "tuning/scheduler.rs"]
+mod scheduler;
 #[path = "tuning/service.rs"]
 mod service;

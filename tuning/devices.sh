@@ -38,6 +38,24 @@ examine_store() {
     tmpfs | ramfs)
         found file-system like "$is" 'ext4 or xfs on a device' 'this one is gone after a restart' \
             'messages are lost' ;;
+    btrfs)
+        # With nodatacow blocks are overwritten in place, and have no checksums.
+        if [[ ,$mount_options, == *,nodatacow,* ]]; then
+            found file-system ok "$is"
+        else
+            found file-system like "$is" \
+                'ext4 or xfs; or else nodatacow (chattr +C on the folder of the store while it is empty)' \
+                'copy-on-write: the log is not written to what was filled ahead, and each write makes checksums anew' \
+                "longer promises, and segments in pieces ($unmeasured)"
+        fi ;;
+    zfs)
+        found file-system like "$is" 'ext4 or xfs; or else zfs 2.3 with a recordsize near that of the writes' \
+            'copy-on-write with checksums of whole records; before 2.3 O_DIRECT is accepted and means nothing' \
+            "longer promises, and the log a second time in the ARC ($unmeasured)" ;;
+    bcachefs)
+        found file-system like "$is" 'ext4 or xfs' \
+            'copy-on-write: the log is not written to what was reserved and filled ahead' \
+            "longer promises, and segments in pieces ($unmeasured)" ;;
     overlay | nfs* | fuse* | 9p | virtiofs | cifs | ceph)
         found file-system like "$is" 'a volume with ext4 or xfs' \
             'direct I/O is uncertain; without it writes go through the page cache' \
@@ -122,7 +140,7 @@ examine_disks() {
         return
     fi
     local disk name path value offered wanted hypervisor=0
-    local rotating='' plain=0 all='' slow='' ahead='' far='' caches='' short='' depths='' apart='' affinity=''
+    local rotating='' plain=0 all='' slow='' ahead='' far='' caches='' volatile='' short='' depths='' apart='' affinity=''
     local wanted_schedulers='' wanted_ahead=''
     grep -qm1 '^flags.* hypervisor' "$root/proc/cpuinfo" 2>/dev/null && hypervisor=1
     for disk in "${disks[@]}"; do
@@ -180,7 +198,11 @@ examine_disks() {
         name=${disk##*/}
         if setting value "$disk" write_cache; then
             caches+="$name: $value"
-            setting value "$disk" fua && caches+=", fua $value"
+            wanted=$value
+            if setting value "$disk" fua; then
+                caches+=", fua $value"
+                [ "$wanted/$value" != 'write back/0' ] || volatile+="$name "
+            fi
             caches+=' '
         fi
         if setting value "$disk" nr_requests; then
@@ -208,8 +230,15 @@ examine_disks() {
     else
         found nr-requests ok "${depths:-unknown}"
     fi
-    # Both are right: with a cache, a promise is a FUA write or a flush of it.
-    found write-cache ok "${caches:-unknown}"
+    # With FUA a promise is that of the write alone, and without a cache each write is one.
+    if [ -n "$volatile" ]; then
+        found write-cache like "${caches% }" \
+            'a device with FUA, or with a cache that outlasts a power loss (it says write through by itself)' \
+            'volatile, and no write passes it: a promise of SYNC_FLUSH empties all of it, with what others wrote' \
+            "each promise takes a full flush of the cache (ringmq tune io tells how long)"
+    else
+        found write-cache ok "${caches:-unknown}"
+    fi
 }
 
 # Sets watcher to 1 where irqbalance runs.
@@ -225,8 +254,18 @@ find_irqbalance() {
     done
 }
 
+# Whether the kernel alone places an interrupt (NUMBER NAME), as it does where a driver has asked for
+# a queue a core (managed interrupts). Such files refuse to be written, and since Linux 6.12 their
+# mode says so; before, only the drivers are known: nvme, and virtio's disks.
+is_managed() {
+    local mode
+    [[ ! $2 =~ ^(nvme[0-9]+q[1-9][0-9]*|virtio[0-9]+-(req\.[0-9]+|request))$ ]] || return 0
+    mode=$(stat -c %A -- "$root/proc/irq/$1/smp_affinity_list" 2>/dev/null)
+    [[ $mode == ?r-* ]]
+}
+
 # interrupts VARIABLE FOLDER: numbers of the interrupts of a device's queues, from the folder of
-# the device or of one that it hangs on.
+# the device or of one that it hangs on. Adds those that the kernel alone places to managed.
 interrupts() {
     local _folder=$2 _path _asker _number _name _list=''
     while [ ! -d "$_folder/msi_irqs" ]; do
@@ -242,9 +281,12 @@ interrupts() {
             _name+=${_asker##*/}
         done
         case $_name in
-        '' | '*' | *config* | *event* | *async* | *control*) ;;
-        *) _list+="$_number " ;;
+        '' | '*' | *config* | *event* | *async* | *control*) continue ;;
         esac
+        # Questions to the device, not messages.
+        [[ ! $_name =~ ^nvme[0-9]+q0$ ]] || continue
+        _list+="$_number "
+        if is_managed "$_number" "$_name"; then managed+="$_number "; fi
     done
     printf -v "$1" '%s' "${_list% }"
 }
@@ -252,7 +294,7 @@ interrupts() {
 # examine_interrupts NAME KIND FOLDER...: where the interrupts of devices are served. Where a core
 # has no shard, they belong there; where each has one, each should have its part.
 examine_interrupts() {
-    local item=$1 kind=$2 folder numbers number cpu path all='' used='' moved=0 next=0 targets=() free=()
+    local item=$1 kind=$2 folder numbers number cpu path all='' used='' moved=0 next=0 targets=() free=() managed=''
     shift 2
     for cpu in $cpus; do
         has "$cpu" "$shard_cpus" || free+=("$cpu")
@@ -273,10 +315,14 @@ examine_interrupts() {
         # shellcheck disable=SC2206
         targets=($shard_cpus)
     fi
-    local places='' served first='' same=1
+    local places='' kept='' served first='' same=1 is
     for number in "$@"; do
         path=/proc/irq/$number
         get served "$path/effective_affinity_list" || get served "$path/smp_affinity_list" || continue
+        if has "$number" "$managed"; then
+            kept+="$number on $served, "
+            continue
+        fi
         places+="$number on $served, "
         first=${first:-$served}
         [ "$served" = "$first" ] || same=0
@@ -293,42 +339,46 @@ examine_interrupts() {
         fi
     done
     # All of several on one core, while every core has a shard.
-    if [ ${#free[@]} = 0 ] && [ $# -gt 1 ] && [ ${#targets[@]} -gt 1 ]; then moved=$same; fi
+    if [ ${#free[@]} = 0 ] && [ $next -gt 1 ] && [ ${#targets[@]} -gt 1 ]; then moved=$same; fi
     [ "$watcher" = 0 ] || pending_changes=
+    is=${places%, }
+    [ -z "$kept" ] || is+="${is:+; }${kept%, } (placed by the kernel itself, which lets nobody move them)"
     if [ $moved = 1 ]; then
         local better="core ${targets[*]}"
         [ "$watcher" = 0 ] || better+=', kept from irqbalance (IRQBALANCE_BANNED_CPULIST)'
-        found "$item" like "${places%, }" "$better" \
+        found "$item" like "$is" "$better" \
             "interrupts of the $kind take time of the shard on their core" \
             "latency of that shard ($unmeasured)"
     else
         pending_changes=
-        found "$item" ok "${places%, }"
+        found "$item" ok "$is"
     fi
 }
 
 examine_cards() {
-    local card name queue path value folders=() queues='' narrow='' mask=0 cpu off=''
-    for cpu in $cpus; do [ "$cpu" -ge 32 ] || mask=$((mask | 1 << cpu)); done
+    local card name queue path value folders=() queues='' narrow='' mask
+    cores_mask mask
     for card in "$root"/sys/class/net/*; do
         [ -e "$card/device" ] || continue
         name=${card##*/}
         folders+=("$(cd -P -- "$card/device" && pwd)")
         set -- "$card"/queues/rx-*
+        [ -e "$1" ] || set --
         queues+="$name: $# "
-        if [ $# = 1 ] && [ "$cpu_count" -ge 4 ] && [ "$cpu_count" -le 32 ]; then
-            queue=$1
+        [ $(($# * 4)) -le "$cpu_count" ] || continue
+        for queue in "$@"; do
             path=${queue#"$root"}/rps_cpus
             if get value "$path" && [[ $value =~ ^[0,]*$ ]]; then
-                narrow+="$name "
-                change "$path" "$(printf '%x' $mask)"
+                has "$name" "$narrow" || narrow+="$name "
+                change "$path" "$mask"
             fi
-        fi
+        done
     done
     if [ -n "$narrow" ]; then
-        found rps like "${narrow% } has one receive queue and no RPS" \
+        found rps like "receive queues: ${queues% }, for $cpu_count cores and without RPS" \
             'rps_cpus of all cores, or a card with a queue a core' \
-            'one core does the network of all shards' "throughput from there on ($unmeasured)"
+            'as many cores as there are queues do the network of all shards' \
+            "throughput from there on ($unmeasured)"
     else
         found rps ok "receive queues: ${queues:-no card visible}"
     fi
@@ -337,21 +387,90 @@ examine_cards() {
     else
         found nic-irqs ok 'not visible'
     fi
-    if [ -z "$root" ] && command -v ethtool >/dev/null; then
-        for card in /sys/class/net/*; do
-            [ -e "$card/device" ] || continue
-            name=${card##*/}
-            value=$(ethtool -k "$name" 2>/dev/null | grep -E '^(generic-receive|tcp-segmentation)-offload: off$')
-            [ -z "$value" ] || off+="$name: ${value//$'\n'/, } "
-        done
-        if [ -n "$off" ]; then
-            found offloads like "${off% }" 'ethtool -K CARD gro on tso on' \
-                'a batch of messages passes the network stack in pieces' "processor time ($unmeasured)"
+    examine_card_settings
+}
+
+# cores_mask VARIABLE: all cores as the kernel reads a mask: 32 of them a number, the last first.
+cores_mask() {
+    local _cpu _parts=() _part _text=''
+    for _cpu in $cpus; do
+        _part=$((_cpu / 32))
+        while [ ${#_parts[@]} -le $_part ]; do _parts+=(0); done
+        _parts[_part]=$((_parts[_part] | 1 << _cpu % 32))
+    done
+    for ((_part = ${#_parts[@]} - 1; _part >= 0; _part--)); do
+        if [ -z "$_text" ]; then
+            printf -v _text '%x' "${_parts[_part]}"
         else
-            found offloads ok 'segmentation and receive offload'
+            printf -v _text '%s,%08x' "$_text" "${_parts[_part]}"
         fi
+    done
+    printf -v "$1" '%s' "$_text"
+}
+
+# Sets ethtool to the program of that name; of a tree of files only to that of the tree.
+find_ethtool() {
+    ethtool=
+    if [ -z "$root" ]; then ethtool=$(command -v ethtool); fi
+    if [ -z "$ethtool" ] && [ -x "$root/usr/sbin/ethtool" ]; then ethtool=$root/usr/sbin/ethtool; fi
+}
+
+# most_and_now NAME TEXT: of a line of ethtool's that stands there twice, sets most to what a card
+# can have, and now to what it has; false where it does not say.
+most_and_now() {
+    local line
+    most='' now=''
+    while read -r line; do
+        [[ $line =~ ^$1:[[:space:]]*([0-9]+)$ ]] || continue
+        if [ -z "$most" ]; then most=${BASH_REMATCH[1]}; else now=${BASH_REMATCH[1]}; fi
+    done <<<"$2"
+    [ -n "$now" ]
+}
+
+examine_card_settings() {
+    local ethtool card name value most now wanted better='' all='' rings='' more_rings='' off=''
+    find_ethtool
+    if [ -z "$ethtool" ]; then
+        for name in nic-queues nic-rings offloads; do found "$name" ok 'not visible without ethtool'; done
+        return
+    fi
+    for card in "$root"/sys/class/net/*; do
+        [ -e "$card/device" ] || continue
+        name=${card##*/}
+        if most_and_now Combined "$("$ethtool" -l "$name" 2>/dev/null)"; then
+            all+="$name: $now of $most, "
+            wanted=$((most < cpu_count ? most : cpu_count))
+            [ "$now" -ge "$wanted" ] || better+="ethtool -L $name combined $wanted, "
+        fi
+        if most_and_now RX "$("$ethtool" -g "$name" 2>/dev/null)"; then
+            rings+="$name: $now of $most, "
+            wanted=$((most < 1024 ? most : 1024))
+            [ "$now" -ge "$wanted" ] || more_rings+="ethtool -G $name rx $wanted, "
+        fi
+        value=$("$ethtool" -k "$name" 2>/dev/null | grep -E '^(generic-receive|tcp-segmentation)-offload: off$')
+        [ -z "$value" ] || off+="$name: ${value//$'\n'/, } "
+    done
+    if [ -n "$better" ]; then
+        found nic-queues like "${all%, }" "${better%, }" \
+            'as many cores as there are queues do the network of all shards' \
+            "throughput from there on ($unmeasured)"
     else
-        found offloads ok 'not visible'
+        all=${all%, }
+        found nic-queues ok "${all:-not told by the card}"
+    fi
+    if [ -n "$more_rings" ]; then
+        found nic-rings like "${rings%, }" "${more_rings%, }" \
+            'what comes while a core has other work waits there, and is dropped where there is no room' \
+            "packets that are sent again, 200 ms later and more ($unmeasured)"
+    else
+        rings=${rings%, }
+        found nic-rings ok "${rings:-not told by the card}"
+    fi
+    if [ -n "$off" ]; then
+        found offloads like "${off% }" 'ethtool -K CARD gro on tso on' \
+            'a batch of messages passes the network stack in pieces' "processor time ($unmeasured)"
+    else
+        found offloads ok 'segmentation and receive offload'
     fi
 }
 

@@ -5,7 +5,9 @@
 # other one is a change, in the order in which they were made:
 #   ITEM <tab> PATH <tab> OLD VALUE <tab> NEW VALUE
 # A line is on the device before its change is made, so that whatever interrupts apply, nothing is
-# changed without its old value being known.
+# changed without its old value being known. With its I/O scheduler a disk loses settings of its
+# queue: they are in front of it in the record, so that they are brought back behind it. Their new
+# value is `-` as long as the kernel has the last word on it, and `gone` where there is none.
 #
 # Root writes to the paths in it, so the record is only where nobody else can put one: not in the
 # store, whose folder is of the broker's user. In /run it ends with the boot, as the settings do.
@@ -28,7 +30,7 @@ can_change() {
     thp) pattern='/sys/kernel/mm/transparent_hugepage/enabled' ;;
     thp-defrag) pattern='/sys/kernel/mm/transparent_hugepage/defrag' ;;
     swap) pattern='/proc/sys/vm/swappiness' ;;
-    scheduler) pattern='/sys/devices(/[^/]+)+/queue/scheduler' ;;
+    scheduler) pattern='/sys/devices(/[^/]+)+/queue/(scheduler|nr_requests|iosched/[a-z0-9_]+)' ;;
     read-ahead) pattern='/sys/devices(/[^/]+)+/queue/read_ahead_kb' ;;
     rq-affinity) pattern='/sys/devices(/[^/]+)+/queue/rq_affinity' ;;
     disk-irqs | nic-irqs) pattern='/proc/irq/[0-9]+/smp_affinity_list' ;;
@@ -38,6 +40,33 @@ can_change() {
     *) return 1 ;;
     esac
     [[ $2 =~ ^$pattern$ && $2/ != */../* && $2/ != */./* ]]
+}
+
+# lost_with PATH: the settings that the kernel makes anew when PATH is changed, a line each: those of
+# a queue with its scheduler.
+lost_with() {
+    local queue=${1%/scheduler} file files=()
+    [[ $1 == */queue/scheduler ]] || return 0
+    for file in "$root$queue"/iosched/*; do
+        # The last of them first, and all of them in front of nr_requests: the other way round, as
+        # revert goes, a setting comes behind what sets it along (async_depth behind nr_requests,
+        # slice_idle_us behind the coarser slice_idle).
+        [ ! -f "$file" ] || files=("${file#"$root"}" "${files[@]}")
+    done
+    [ ! -f "$root$queue/nr_requests" ] || files+=("$queue/nr_requests")
+    [ ${#files[@]} = 0 ] || printf '%s\n' "${files[@]}"
+}
+
+# find_lost PATH: sets lost to the places in the record of such settings.
+find_lost() {
+    local place queue=${1%/scheduler}
+    lost=()
+    [[ $1 == */queue/scheduler ]] || return 0
+    for place in "${!state_paths[@]}"; do
+        case ${state_paths[place]} in
+        "$queue/nr_requests" | "$queue/iosched/"*) lost+=("$place") ;;
+        esac
+    done
 }
 
 # same PATH ONE OTHER: whether two values of a setting are the same. The kernel writes a mask of
@@ -156,8 +185,8 @@ forget() {
     unset "state_items[$1]" "state_paths[$1]" "state_old[$1]" "state_new[$1]"
 }
 
-# put PATH VALUE: writes a setting; false where the kernel refuses it.
-put() { { printf '%s\n' "$2" >"$root$1"; } 2>/dev/null; }
+# put PATH VALUE: writes a setting; false where the kernel refuses it. Sets put_error to its words.
+put() { put_error=$({ printf '%s\n' "$2" >"$root$1"; } 2>&1); }
 
 # Ends the script where it may not change the machine.
 need_root() {

@@ -9,13 +9,13 @@ use serde_json::Value;
 use crate::machine::{Machine, TUNABLE, finish, script_of};
 
 /// The items of a machine, by name.
-fn items(machine: &Machine, args: &[&str]) -> BTreeMap<String, Value> {
+pub fn items(machine: &Machine, args: &[&str]) -> BTreeMap<String, Value> {
     let (_, text) = machine.run("check", &[&["--json"], args].concat());
     let report: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
     by_name(&report)
 }
 
-fn by_name(report: &Value) -> BTreeMap<String, Value> {
+pub fn by_name(report: &Value) -> BTreeMap<String, Value> {
     let items = report["items"].as_array().expect("items");
     let named = |item: &Value| {
         (
@@ -26,7 +26,7 @@ fn by_name(report: &Value) -> BTreeMap<String, Value> {
     items.iter().map(named).collect()
 }
 
-fn assert_mark(machine: &Machine, item: &str, mark: &str) -> Value {
+pub fn assert_mark(machine: &Machine, item: &str, mark: &str) -> Value {
     let items = items(machine, &[]);
     assert_eq!(items[item]["mark"], mark, "{}", items[item]);
     items[item].clone()
@@ -243,6 +243,32 @@ fn file_systems_and_mount_options_are_judged() {
     let machine = with("27 1 0:30 / / rw,relatime - overlay overlay rw");
     assert_mark(&machine, "file-system", "like");
     assert_mark(&machine, "disk", "ok");
+    // Copy-on-write is nothing for a log that is filled ahead, unless it is switched off.
+    for (options, kind, mark) in [
+        ("rw,noatime", "btrfs", "like"),
+        ("rw,noatime,nodatacow", "btrfs", "ok"),
+        ("rw,noatime", "zfs", "like"),
+        ("rw,noatime", "bcachefs", "like"),
+        ("rw,noatime", "ext4", "ok"),
+        ("rw,noatime", "xfs", "ok"),
+    ] {
+        let machine = with(&format!(
+            "27 1 254:1 / / rw,relatime - {kind} /dev/vda1 {options}"
+        ));
+        let found = assert_mark(&machine, "file-system", mark);
+        if mark == "like" {
+            assert!(
+                found["why"].as_str().unwrap().contains("copy-on-write"),
+                "{found}"
+            );
+        }
+    }
+    let zfs = with("27 1 254:1 / / rw,noatime - zfs tank rw");
+    let why = assert_mark(&zfs, "file-system", "like")["why"].clone();
+    assert!(
+        why.as_str().unwrap().contains("before 2.3 O_DIRECT"),
+        "{why}"
+    );
     // The deepest mount counts, the last of several in one place, and a blank in its name.
     let deep = "27 1 8:1 / / rw,noatime - xfs /dev/sda1 rw\n\
                 28 27 0:31 / /tmp rw,noatime - ext4 /dev/a rw\n\

@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Four cores and a disk, with most that can be tuned as it should not be.
 pub struct Machine {
     dir: tempfile::TempDir,
 }
 
-const QUEUE: &str = "sys/devices/pci0000:00/0000:00:02.0/virtio1/block/vda/queue";
+/// The queue of its disk.
+pub const QUEUE: &str = "sys/devices/pci0000:00/0000:00:02.0/virtio1/block/vda/queue";
 
 /// Everything that apply can change on [`Machine::untuned`]: item, path, value as it is, and as
 /// it should be.
@@ -176,13 +178,14 @@ impl Machine {
         ] {
             machine.write(&format!("/{QUEUE}/{name}"), text);
         }
-        // Of the disk's interrupts the first is no queue's.
-        for (number, name) in [(36, "config"), (37, "req.0"), (38, "req.1")] {
+        // Of the disk's interrupts the first is no queue's. The others are those of a driver that
+        // leaves it to others where they are served, unlike virtio's.
+        for (number, name) in [(36, "virtio1-config"), (37, "ahci0"), (38, "ahci1")] {
             let pci = "/sys/devices/pci0000:00/0000:00:02.0/msi_irqs";
             machine.write(&format!("{pci}/{number}"), "msix");
             machine.write(&format!("/proc/irq/{number}/smp_affinity_list"), "0-3");
             machine.write(&format!("/proc/irq/{number}/effective_affinity_list"), "0");
-            fs::create_dir(machine.path(&format!("/proc/irq/{number}/virtio1-{name}"))).unwrap();
+            fs::create_dir(machine.path(&format!("/proc/irq/{number}/{name}"))).unwrap();
         }
         let numbers = machine.path("/sys/dev/block");
         fs::create_dir_all(&numbers).unwrap();
@@ -204,6 +207,26 @@ impl Machine {
         let path = self.path(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, format!("{text}\n")).unwrap();
+    }
+
+    /// Puts a program into the tree, and returns where it is.
+    pub fn program(&self, path: &str, text: &str) -> PathBuf {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        // By another process: a file that this one has open for writing cannot be run, and a
+        // child that a thread starts meanwhile has it open, too.
+        let mut shell = Command::new("sh")
+            .args(["-c", "cat >\"$0\" && chmod 755 \"$0\""])
+            .arg(&path)
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("it runs");
+        let text = format!("#!/bin/sh\n{text}\n");
+        let mut stdin = shell.stdin.take().expect("piped");
+        stdin.write_all(text.as_bytes()).unwrap();
+        drop(stdin);
+        assert!(shell.wait().unwrap().success());
+        path
     }
 
     /// The value of a setting: the one in brackets where there are several.
@@ -251,6 +274,19 @@ impl Machine {
 
     /// Runs `tuning/SCRIPT ARGS` on the tree: exit code, and what it printed.
     pub fn run(&self, script: &str, args: &[&str]) -> (i32, String) {
+        finish(self.command(script, args))
+    }
+
+    /// The same with a function of the shell in place of `printf`, with which the scripts write
+    /// settings: what the kernel does along with a write.
+    pub fn run_with(&self, printf: &str, script: &str, args: &[&str]) -> (i32, String) {
+        let mut command = self.command(script, args);
+        command.env("BASH_FUNC_printf%%", format!("() {{ {printf}\n}}"));
+        finish(command)
+    }
+
+    /// `tuning/SCRIPT ARGS` on the tree.
+    pub fn command(&self, script: &str, args: &[&str]) -> Command {
         let mut command = script_of(script);
         command.env("RINGMQ_TUNING_ROOT", self.root()).args(args);
         if script != "check" {
@@ -259,7 +295,7 @@ impl Machine {
         if script != "revert" {
             command.arg(self.dir.path());
         }
-        finish(command)
+        command
     }
 }
 
@@ -274,6 +310,7 @@ pub fn script_of(script: &str) -> Command {
     let mut command = Command::new(tuning.join(script));
     command.current_dir(std::env::temp_dir());
     command.env_remove("RINGMQ_TUNING_ROOT");
+    command.env_remove("RINGMQ");
     command
 }
 

@@ -146,6 +146,10 @@ fn only_what_apply_changes_is_brought_back() {
         ("sysctl", SWAPPINESS.to_owned()),
         ("scheduler", format!("{disk}/read_ahead_kb")),
         ("scheduler", format!("{disk}/../../queue/scheduler")),
+        ("scheduler", format!("{disk}/iosched")),
+        ("scheduler", format!("{disk}/iosched/../scheduler")),
+        ("scheduler", format!("{disk}/iosched/a/b")),
+        ("read-ahead", format!("{disk}/nr_requests")),
         ("scheduler", format!("{disk}/./queue/scheduler")),
         ("scheduler", format!("{disk}//queue/scheduler")),
         ("rps", "/sys/class/net/../queues/rx-0/rps_cpus".to_owned()),
@@ -173,6 +177,14 @@ fn everything_that_apply_changes_can_be_brought_back() {
         (
             "scheduler",
             "/sys/devices/pci0000:00/0000:3d:00.0/nvme/nvme0/nvme0n1/queue/scheduler",
+        ),
+        (
+            "scheduler",
+            "/sys/devices/pci0000:00/0000:3d:00.0/nvme/nvme0/nvme0n1/queue/nr_requests",
+        ),
+        (
+            "scheduler",
+            "/sys/devices/virtual/block/md0/queue/iosched/slice_idle_us",
         ),
         (
             "read-ahead",
