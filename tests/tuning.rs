@@ -5,6 +5,8 @@ mod common;
 
 #[path = "tuning/apply.rs"]
 mod apply;
+#[path = "tuning/calls.rs"]
+mod calls;
 #[path = "tuning/check.rs"]
 mod check;
 #[path = "tuning/devices.rs"]
@@ -17,7 +19,11 @@ mod machine;
 mod profile;
 #[path = "tuning/record.rs"]
 mod record;
+#[path = "tuning/rings.rs"]
+mod rings;
 #[path = "tuning/scheduler.rs"]
 mod scheduler;
+#[path = "tuning/seccomp.rs"]
+mod seccomp;
 #[path = "tuning/service.rs"]
 mod service;

@@ -481,6 +481,7 @@ examine() {
     find_disks
     find_irqbalance
     examine_kernel
+    examine_rings
     examine_limits
     examine_processors
     examine_memory

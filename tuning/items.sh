@@ -6,7 +6,7 @@
 unmeasured='not measured here'
 
 examine_kernel() {
-    local release disabled status
+    local release
     local effect='measured on two cores: no difference above the noise'
     get release /proc/sys/kernel/osrelease || release=unknown
     # Limits depend on it, too.
@@ -28,30 +28,116 @@ examine_kernel() {
         found kernel ok "$release"
     fi
 
-    get disabled /proc/sys/kernel/io_uring_disabled
-    case $disabled in
-    '' | 0) found io_uring ok "${disabled:-no kernel.io_uring_disabled}" ;;
-    1) found io_uring like 'kernel.io_uring_disabled = 1' \
-        '0, or the user in the group of kernel.io_uring_group' \
-        'only root and that group may make rings' 'others do not start' ;;
-    *) found io_uring need "kernel.io_uring_disabled = $disabled" 'sysctl kernel.io_uring_disabled=0' \
-        'no ring can be made' 'does not start' ;;
-    esac
+}
 
-    get status /proc/self/status
-    if [[ $status =~ Seccomp:[[:space:]]*2 ]]; then
-        found seccomp like 'a filter' 'one that allows io_uring: tuning/seccomp.json' \
-            'io_uring_setup, io_uring_enter and io_uring_register are often forbidden in containers' \
-            'does not start where they are'
-    else
-        found seccomp ok 'no filter'
+# may VARIABLE BIT: 1 where the process has the capability of that number, 0 where it has not.
+may() {
+    local _status
+    get _status "$process/status"
+    printf -v "$1" 0
+    if [[ $_status =~ CapEff:[[:space:]]*([0-9a-f]+) ]]; then
+        printf -v "$1" '%s' $(((0x${BASH_REMATCH[1]} >> $2) & 1))
     fi
 }
 
-# limit VARIABLE NAME: the hard limit of that name in /proc/self/limits, or `unlimited`.
+# Sets filter to 1 where system calls of the process go through a seccomp filter.
+find_filter() {
+    local status
+    get status "$process/status"
+    filter=0
+    if [[ $status =~ Seccomp:[[:space:]]*2 ]]; then filter=1; fi
+}
+
+# Finds out by trying whether a ring can be made. Sets ring to `yes` or `no`, or to nothing where
+# nobody can tell, and ring_why to the reason of both latter.
+try_ring() {
+    local program told code file
+    ring='' ring_why='not tried'
+    if [ "$process" != /proc/self ]; then
+        for file in "$root$process"/fd/*; do
+            if [[ $(readlink -- "$file") != *'[io_uring]' ]]; then continue; fi
+            ring=yes
+            return
+        done
+        ring_why="not tried: what stands around process ${process##*/} is known to itself alone"
+        return
+    fi
+    [ "${try_rings:-1}" = 1 ] || return
+    if ! find_program program; then
+        ring_why='not tried: there is no ringmq to try it with (RINGMQ names one)'
+        return
+    fi
+    told=$("$program" tune ring 2>&1 </dev/null)
+    code=$?
+    if [ $code = 0 ]; then
+        ring=yes
+    elif [ $code = 1 ] && [[ $told == 'ringmq: '* ]]; then
+        ring=no ring_why=${told#ringmq: }
+    else
+        ring_why="not tried: $program cannot (exit code $code)"
+    fi
+}
+
+# Whether the process is in the group whose members may make rings.
+in_ring_group() {
+    local group status list
+    get group /proc/sys/kernel/io_uring_group && [[ $group =~ ^[0-9]+$ ]] || return
+    get status "$process/status"
+    list=
+    if [[ $status =~ Gid:([[:space:]]+[0-9]+){3}[[:space:]]+([0-9]+) ]]; then list=${BASH_REMATCH[2]}; fi
+    if [[ $status =~ Groups:([0-9[:blank:]]*) ]]; then list+=" ${BASH_REMATCH[1]//$'\t'/ }"; fi
+    has "$group" "$list"
+}
+
+examine_rings() {
+    local disabled root_only is
+    get disabled /proc/sys/kernel/io_uring_disabled
+    is="kernel.io_uring_disabled = $disabled"
+    [ -n "$disabled" ] || is='no kernel.io_uring_disabled'
+    # CAP_SYS_ADMIN is bit 21.
+    may root_only 21
+    [ "$disabled" = 1 ] && ! in_ring_group || root_only=0
+    find_filter
+    try_ring
+    if [ "$ring" = no ]; then
+        found io_uring need "$is; no ring could be made" "$ring_why" 'that is what a start would be told' \
+            'does not start'
+    elif [ $root_only = 1 ]; then
+        found io_uring like "$is, and this is root" '0, or the user in the group of kernel.io_uring_group' \
+            'only root and that group may make rings' 'does not start as another user'
+    elif [ "$ring" = yes ]; then
+        found io_uring ok "$is; a ring was made"
+    elif [ -z "$disabled" ] || [ "$disabled" = 0 ] || { [ "$disabled" = 1 ] && in_ring_group; }; then
+        found io_uring ok "$is; $ring_why"
+    elif [ "$disabled" = 1 ]; then
+        found io_uring need "$is; $ring_why" '0, or the user in the group of kernel.io_uring_group' \
+            'only root and that group may make rings' 'does not start'
+    else
+        found io_uring need "$is; $ring_why" 'sysctl kernel.io_uring_disabled=0' 'no ring can be made' \
+            'does not start'
+    fi
+
+    local by_default='the default profiles of docker and containerd forbid io_uring'
+    if [ $filter = 0 ]; then
+        found seccomp ok 'no filter'
+    elif [ "$ring" = yes ]; then
+        found seccomp ok 'a filter that allows io_uring'
+    elif [ "$ring" = no ] && [[ $ring_why != *'seccomp filter'* ]]; then
+        found seccomp ok 'a filter, and another thing is in the way'
+    elif [ "$ring" = no ]; then
+        found seccomp need 'a filter that forbids io_uring' 'one that allows it: tuning/seccomp.json' \
+            "$by_default" 'does not start'
+    else
+        found seccomp need 'a filter, and nobody knows whether it allows io_uring' \
+            "a ringmq to try it with, named by RINGMQ; or a filter that allows it: tuning/seccomp.json" \
+            "$ring_why; $by_default" 'does not start where it is forbidden'
+    fi
+}
+
+# limit VARIABLE NAME: the hard limit of that name of the process, or `unlimited`.
 limit() {
     local _limits
-    get _limits /proc/self/limits
+    get _limits "$process/limits"
     if [[ $_limits =~ $2[[:space:]]+[^[:space:]]+[[:space:]]+([^[:space:]]+) ]]; then
         printf -v "$1" '%s' "${BASH_REMATCH[1]}"
     else
@@ -64,13 +150,10 @@ at_least() { [ "$1" = unlimited ] || [ "$1" -ge "$2" ]; }
 examine_limits() {
     # Of a shard's own ring 100 KiB, of glommio's three 48 and the buffers that they register 192,
     # and rounded up; a nameserver in the same process is one shard more.
-    local bytes files status a_shard=448 lock_freely=0
+    local bytes files a_shard=448 lock_freely
     local wanted=$((a_shard * (shards + 1)))
-    get status /proc/self/status
     # CAP_IPC_LOCK is bit 14.
-    if [[ $status =~ CapEff:[[:space:]]*([0-9a-f]+) ]]; then
-        lock_freely=$(((0x${BASH_REMATCH[1]} >> 14) & 1))
-    fi
+    may lock_freely 14
     limit bytes 'Max locked memory'
     limit files 'Max open files'
     local is=$bytes
@@ -92,11 +175,11 @@ examine_limits() {
     fi
 }
 
-# groups VARIABLE CONTROLLER: folders of the cgroups that this process is in, from its own up;
+# groups VARIABLE CONTROLLER: folders of the cgroups that the process is in, from its own up;
 # of version 2, or of version 1 with that controller.
 groups() {
     local _lines _number _controllers _path _mount _list=
-    get _lines /proc/self/cgroup
+    get _lines "$process/cgroup"
     while IFS=: read -r _number _controllers _path; do
         [ -n "$_number" ] || continue
         if [ -z "$_controllers" ]; then
@@ -144,7 +227,7 @@ read_quota() {
 # Sets what other items look at: cpus (a list), cpu_count, shards, shard_cpus (a list).
 find_processors() {
     local status='' cores
-    get status /proc/self/status
+    get status "$process/status"
     if [[ $status =~ Cpus_allowed_list:[[:space:]]*([0-9,-]+) ]]; then
         cpu_list=${BASH_REMATCH[1]}
     else

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What check, apply and revert have in common: reading the kernel's files, and the list of items.
+# What the scripts have in common: reading the kernel's files, the list of items, and the program.
 #
 # RINGMQ_TUNING_ROOT=DIR stands in front of /proc and /sys, for tests on a tree of files.
 
@@ -7,6 +7,9 @@ root=
 if [ -n "${RINGMQ_TUNING_ROOT:-}" ]; then
     root=$(cd -P -- "$RINGMQ_TUNING_ROOT" && pwd) || exit 2
 fi
+
+# Whose limits, rights and cgroup are looked at.
+process=/proc/self
 
 # fail CODE TEXT...: ends the script.
 fail() {
@@ -27,6 +30,22 @@ get() {
     _content=${_content%$'\n'}
     printf -v "$1" '%s' "$_content"
     [ -n "$_content" ]
+}
+
+# find_program VARIABLE: the program that $RINGMQ names, that of this source tree, or that of PATH,
+# in this order; empty and false where there is none. Of a tree of files only $RINGMQ can tell.
+find_program() {
+    local _program _programs=("${RINGMQ:-}")
+    if [ -z "$root" ]; then
+        _programs+=("$here/../target/release/ringmq" "$here/../target/quick/ringmq" "$(command -v ringmq)")
+    fi
+    printf -v "$1" ''
+    for _program in "${_programs[@]}"; do
+        [ -f "$_program" ] && [ -x "$_program" ] || continue
+        printf -v "$1" '%s' "$_program"
+        return
+    done
+    return 1
 }
 
 # current VARIABLE PATH: the value that a setting has: of several in a line, the one in brackets.

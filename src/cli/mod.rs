@@ -79,7 +79,7 @@ pub enum Command {
     /// Checks or repairs a store while no broker uses it.
     #[command(subcommand)]
     Store(StoreCommand),
-    /// Measures what the machine does, for RingMQ to make the best of it.
+    /// Finds out what the machine does and allows, for RingMQ to make the best of it.
     #[command(subcommand)]
     Tune(TuneCommand),
     /// Loads a broker, RingMQ or Apache RocketMQ, and measures it.
@@ -105,7 +105,7 @@ pub enum Job {
     Run(Role, Run),
     /// Work on a store.
     Store(StoreCommand),
-    /// A measurement of the machine.
+    /// A question to the machine.
     Tune(TuneCommand),
     /// A measurement of a broker.
     Bench(BenchCommand),

@@ -1,14 +1,15 @@
-//! `ringmq tune`: measurements of the machine that a broker takes its choices from.
+//! `ringmq tune`: what the machine does and allows, found out by trying.
 
 use clap::{Args, Subcommand};
 use ringmq::probe::io::{Blocks, FREE_BYTES_MIN, Figure, Work, measure};
 use ringmq::probe::profile::IoProfile;
+use ringmq::probe::ring;
 use ringmq::store::{Disk, StoreLock, save_json};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Measures what the machine does, for RingMQ to make the best of it.
+/// Finds out what the machine does and allows, for RingMQ to make the best of it.
 #[derive(Debug, Subcommand)]
 pub enum TuneCommand {
     /// Measures the device of a store, and writes io-profile.json into the store's folder.
@@ -18,6 +19,11 @@ pub enum TuneCommand {
     /// start. The store's own files are left alone; at most 144 MiB are taken meanwhile, and
     /// given back whatever ends it.
     Io(IoArgs),
+    /// Makes a ring (io_uring), as a start does, and says what is in the way if it cannot.
+    ///
+    /// tuning/check asks this: what filters and settings allow is known only by trying.
+    /// Exit codes: 0 a ring was made, 1 it could not be.
+    Ring,
 }
 
 /// What to measure, for how long.
@@ -43,8 +49,13 @@ impl TuneCommand {
     /// # Errors
     /// Text with what is in the way.
     pub fn run(&self) -> Result<(), String> {
-        let TuneCommand::Io(args) = self;
-        args.run()
+        match self {
+            TuneCommand::Io(args) => args.run(),
+            TuneCommand::Ring => {
+                ring().map_err(|missing| missing.to_string())?;
+                say("a ring was made, with all operations that are used")
+            }
+        }
     }
 }
 

@@ -173,14 +173,8 @@ pub fn run(plan: &Plan<'_>) -> Result<Report, Vec<Missing>> {
     let kernel = Kernel::running();
     let memory = machine::raise_memlock();
     let files = machine::raise_files(files_needed(plan));
-    if kernel < KERNEL_MIN {
-        missing.push(Missing::Kernel(kernel));
-    } else {
-        match ring::operations_missing() {
-            Ok(names) if names.is_empty() => {}
-            Ok(names) => missing.push(Missing::Operations(names)),
-            Err(error) => missing.push(Missing::Ring(error)),
-        }
+    if let Err(error) = ring() {
+        missing.push(error);
     }
     let need = memlock_needed(plan, kernel, machine::may_lock_memory());
     if memory < need {
@@ -203,6 +197,22 @@ pub fn run(plan: &Plan<'_>) -> Result<Report, Vec<Missing>> {
         files,
         direct_io,
     })
+}
+
+/// Makes a ring as this process may, and looks whether it can do what RingMQ asks of it.
+///
+/// # Errors
+/// What is in the way: the kernel, a setting of it, or a filter.
+pub fn ring() -> Result<(), Missing> {
+    let kernel = Kernel::running();
+    if kernel < KERNEL_MIN {
+        return Err(Missing::Kernel(kernel));
+    }
+    match ring::operations_missing() {
+        Ok(names) if names.is_empty() => Ok(()),
+        Ok(names) => Err(Missing::Operations(names)),
+        Err(error) => Err(Missing::Ring(error)),
+    }
 }
 
 /// Bytes that must be allowed to be locked, for the shards and a nameserver beside them.

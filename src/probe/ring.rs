@@ -111,7 +111,7 @@ impl fmt::Display for RingError {
             ),
             RingError::Other(number) => write!(
                 f,
-                "io_uring_setup failed: {}",
+                "io_uring failed: {}",
                 io::Error::from_raw_os_error(*number)
             ),
         }
@@ -122,6 +122,7 @@ impl fmt::Display for RingError {
 pub(super) fn operations_missing() -> Result<Vec<&'static str>, RingError> {
     let cause = |number| explain(number, machine::uring_disabled(), machine::is_filtered());
     let ring = setup().map_err(cause)?;
+    enter(ring.as_raw_fd()).map_err(cause)?;
     let table = register_probe(ring.as_raw_fd()).map_err(cause)?;
     Ok(missing(&table))
 }
@@ -152,6 +153,16 @@ fn setup() -> Result<OwnedFd, i32> {
     }
     // SAFETY: the kernel has just returned this descriptor, and nobody else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// Enters a ring with nothing to do: a filter may forbid that alone.
+fn enter(ring: RawFd) -> Result<(), i32> {
+    let no_signals: *const libc::sigset_t = std::ptr::null();
+    // SAFETY: nothing is submitted or waited for, and no set of signals is given.
+    match unsafe { libc::syscall(libc::SYS_io_uring_enter, ring, 0, 0, 0, no_signals, 0) } {
+        result if result < 0 => Err(last_error()),
+        _ => Ok(()),
+    }
 }
 
 /// `struct io_uring_probe_op`.
