@@ -1,4 +1,4 @@
-//! `tuning/`: what its scripts find, change and bring back, the profile of a device, the unit and
+//! `tuning/`: what its scripts find, change and bring back, the profile of a device, the units and
 //! the seccomp profile.
 
 mod common;
