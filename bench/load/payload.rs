@@ -1,5 +1,6 @@
 //! Sizes and contents of message bodies.
 
+use crate::bench::verify::mix;
 use crate::bench::verify::stamp::{STAMP_BYTES, Stamp};
 use crc32fast::Hasher;
 use std::fmt;
@@ -17,9 +18,6 @@ const VARIANTS: usize = 64;
 /// Bytes of the pool beyond the largest body: small enough to stay in a core's cache.
 const POOL_BYTES: usize = 64 * 1024;
 
-/// An exponential distribution is cut at this many times its mean.
-const EXPONENTIAL_CUT: f64 = 16.0;
-
 /// How large message bodies are.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SizeDistribution {
@@ -27,8 +25,8 @@ pub enum SizeDistribution {
     Fixed(usize),
     /// Each size from the first to the second is as likely as the others.
     Uniform(usize, usize),
-    /// Exponential with this mean, in bytes; cut at 16 times the mean, and at the size of a
-    /// stamp.
+    /// Exponential with this mean, in bytes; cut at 7.6 times the mean, above which is one body
+    /// of 2,048, and at the size of a stamp.
     Exponential(usize),
     /// Sizes in bytes and their weights.
     List(Vec<(usize, f64)>),
@@ -44,7 +42,7 @@ impl SizeDistribution {
                 (low + step).min(*high)
             }
             SizeDistribution::Exponential(mean) => {
-                let times = (-(1.0 - share).ln()).min(EXPONENTIAL_CUT);
+                let times = -(1.0 - share.min(middle(CHOICES - 1))).ln();
                 ((*mean as f64 * times).round() as usize).max(STAMP_BYTES.min(*mean))
             }
             SizeDistribution::List(sizes) => {
@@ -82,7 +80,6 @@ impl SizeDistribution {
         if let SizeDistribution::Fixed(size) = self {
             return vec![*size; VARIANTS];
         }
-        let middle = |at: usize| (at as f64 + 0.5) / CHOICES as f64;
         let mut sizes: Vec<usize> = (0..CHOICES).map(|at| self.quantile(middle(at))).collect();
         let mut random = Random(0x5eed);
         for at in (1..sizes.len()).rev() {
@@ -90,6 +87,11 @@ impl SizeDistribution {
         }
         sizes
     }
+}
+
+/// The share of all bodies that lies below the middle of this one of those that are prepared.
+fn middle(choice: usize) -> f64 {
+    (choice as f64 + 0.5) / CHOICES as f64
 }
 
 impl fmt::Display for SizeDistribution {
@@ -197,7 +199,9 @@ impl Payloads {
         Payloads { pool, bodies }
     }
 
-    /// Size of body `number`, in bytes. There is one for every number.
+    /// Size of body `number`, in bytes. There is one for every number. Numbers with a common
+    /// step have the same sizes as all have, however large the step is: what goes to one of many
+    /// queues is no different from what goes to the others.
     pub fn size(&self, number: u64) -> usize {
         self.body(number).size
     }
@@ -216,7 +220,10 @@ impl Payloads {
     }
 
     fn body(&self, number: u64) -> Body {
-        self.bodies[(number % self.bodies.len() as u64) as usize]
+        // Each once in as many numbers as there are, then in another order.
+        let count = self.bodies.len() as u64;
+        debug_assert!(count.is_power_of_two());
+        self.bodies[((number ^ mix(number / count)) % count) as usize]
     }
 }
 
@@ -226,7 +233,7 @@ struct Random(u64);
 impl Random {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        crate::bench::verify::mix(self.0)
+        mix(self.0)
     }
 
     fn below(&mut self, bound: usize) -> usize {
@@ -260,13 +267,34 @@ mod tests {
         assert!((found - 1024.0).abs() < 15.0, "{found}");
         let median = exponential.quantile(0.5);
         assert!(median.abs_diff(710) < 3, "{median}");
-        assert_eq!(exponential.quantile(1.0), 16 * 1024);
+        assert_eq!(exponential.most(), 7_808);
+        assert_eq!(exponential.sizes().iter().max(), Some(&7_808));
 
         let list = parse("list:128=80,4096=20").sizes();
         let small = list.iter().filter(|&&size| size == 128).count();
         let share = small as f64 / list.len() as f64;
         assert!((share - 0.8).abs() < 0.01, "{share}");
         assert!(list.iter().all(|&size| size == 128 || size == 4096));
+    }
+
+    /// As producers send: to each queue in turn, a whole batch at a time.
+    #[test]
+    fn every_queue_gets_the_same_sizes() {
+        let payloads = Payloads::new(&parse("exponential:1024"), 0.0);
+        for (queues, batch, rounds) in [(1024, 1, 2000), (8, 32, 2000), (7, 3, 2000), (64, 16, 500)]
+        {
+            let mut sums = vec![0; queues];
+            for number in 0..(queues * rounds) as u64 {
+                let first = number * batch;
+                let sizes = (first..first + batch).map(|body| payloads.size(body));
+                sums[number as usize % queues] += sizes.sum::<usize>();
+            }
+            for (queue, sum) in sums.into_iter().enumerate() {
+                let mean = sum as f64 / (rounds as u64 * batch) as f64;
+                let error = (mean / 1024.0 - 1.0).abs();
+                assert!(error < 0.1, "{queues} x {batch}: {mean} in queue {queue}");
+            }
+        }
     }
 
     #[test]
