@@ -158,7 +158,8 @@ impl Verified {
 pub struct ServerUse {
     /// Processor time, user and system.
     pub cpu_seconds: f64,
-    /// Resident memory at the end.
+    /// Most resident memory in the measured part; where the system does not tell that, the more
+    /// of its begin and its end.
     pub resident_bytes: u64,
     /// Bytes written to the device on its account; `None` where the system does not tell.
     #[serde(default)]

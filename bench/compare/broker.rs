@@ -4,7 +4,6 @@
 use super::apache::Apache;
 use super::ask;
 use super::process::{Folder, Process};
-use crate::bench::load::clock;
 use crate::bench::measure::server;
 use crate::bench::target::Target;
 use std::fmt::Write;
@@ -213,9 +212,9 @@ impl Broker {
         self.wait_until_registered(RETURN)
     }
 
-    /// Processor time that the broker used since its start, in ns; `None` where it is not running.
-    pub fn cpu_ns(&self) -> Option<u64> {
-        clock::cpu_of(self.broker.pid())
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.broker.pid()
     }
 
     /// Resident memory of the broker, in bytes; 0 where it is not running.

@@ -100,7 +100,7 @@ fn harness_was_limit(plan: &CellPlan, measure: Measure, runs: &[Run]) -> bool {
         })
 }
 
-/// The most resident memory at the end of any run of a broker that a client of this harness loaded.
+/// The most resident memory of a broker in any run in which it was loaded.
 fn most_resident(ours: bool, runs: &[Run]) -> Option<f64> {
     let of_broker = runs.iter().filter(|run| is_ours(run) == ours);
     let loaded = of_broker.filter(|run| run.error.is_none() && run.messages > 0);

@@ -5,8 +5,8 @@ use super::ask;
 use super::broker::Broker;
 use super::measure::extra;
 use super::process::Process;
-use crate::bench::load::clock::SECOND;
-use crate::bench::result::{Run, ServerUse};
+use crate::bench::measure::server::Usage;
+use crate::bench::result::Run;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -102,16 +102,13 @@ fn measure(
     let mut client = Process::start("RocketMQ's Producer", command, &log)?;
     // The first interval is the client's: its virtual machine is cold.
     await_lines(&mut client, &log, 1)?;
-    let before = broker.cpu_ns();
+    let before = Usage::begin(broker.pid());
     let lines = await_lines(&mut client, &log, 1 + intervals as usize)?;
-    let after = broker.cpu_ns();
-    let resident_bytes = broker.resident_bytes();
+    let after = Usage::of(broker.pid());
     client.stop();
-    run.server = before.zip(after).map(|(before, after)| ServerUse {
-        cpu_seconds: after.saturating_sub(before) as f64 / SECOND as f64,
-        resident_bytes,
-        ..ServerUse::default()
-    });
+    run.server = before
+        .zip(after)
+        .and_then(|(before, after)| after.since(&before));
     fill(run, &lines[1..]);
     if run.failed > 0 {
         return Err(format!("{} sends failed", run.failed));

@@ -35,7 +35,7 @@ pub enum Measure {
     ShareOfRate,
     /// Resident memory after the start.
     IdleMemory,
-    /// Most resident memory at the end of a run.
+    /// Most resident memory in any run.
     LoadMemory,
 }
 

@@ -15,7 +15,12 @@ const LISTENING: &str = "0A";
 pub struct Usage {
     pid: u32,
     cpu_ns: u64,
+    /// Now.
     resident_bytes: u64,
+    /// The most since the system's mark was last set back, by [`Usage::begin`] or the start.
+    most_resident_bytes: u64,
+    /// The mark was set back at this moment.
+    is_begin: bool,
     /// `None` where the system does not tell, as of another user's process.
     written_bytes: Option<u64>,
     /// Of each thread that it has, by its id.
@@ -23,12 +28,25 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// Of this moment, at which a time begins of which the most resident memory is wanted.
+    pub fn begin(pid: u32) -> Option<Usage> {
+        // Sets the mark `VmHWM` back to what is resident now. Not permitted: of another user's
+        // process.
+        let is_begin = fs::write(format!("/proc/{pid}/clear_refs"), "5").is_ok();
+        let now = Usage::of(pid)?;
+        Some(Usage { is_begin, ..now })
+    }
+
     /// Of this moment; `None` where there is no such process.
     pub fn of(pid: u32) -> Option<Usage> {
+        let resident_bytes = resident(pid)?;
+        let most = field(&format!("/proc/{pid}/status"), "VmHWM:");
         Some(Usage {
             pid,
             cpu_ns: clock::cpu_of(pid)?,
-            resident_bytes: resident(pid)?,
+            resident_bytes,
+            most_resident_bytes: most.map_or(resident_bytes, |most| most * 1024),
+            is_begin: false,
             written_bytes: field(&format!("/proc/{pid}/io"), "write_bytes:"),
             context_switches: context_switches(pid),
         })
@@ -39,7 +57,10 @@ impl Usage {
         let same = self.pid == earlier.pid;
         same.then(|| ServerUse {
             cpu_seconds: self.cpu_ns.saturating_sub(earlier.cpu_ns) as f64 / clock::SECOND as f64,
-            resident_bytes: self.resident_bytes,
+            resident_bytes: match earlier.is_begin {
+                true => self.most_resident_bytes,
+                false => self.resident_bytes.max(earlier.resident_bytes),
+            },
             written_bytes: match (self.written_bytes, earlier.written_bytes) {
                 (Some(later), Some(earlier)) => Some(later.saturating_sub(earlier)),
                 _ => None,
@@ -178,6 +199,40 @@ mod tests {
         assert_eq!(written(Some(7), Some(5)), Some(2));
         assert_eq!(written(None, None), None);
         assert_eq!(written(Some(7), None), None);
+    }
+
+    #[test]
+    fn memory_is_the_most_between_two_moments() {
+        const MIB: u64 = 1 << 20;
+        let pid = std::process::id();
+        let begin = Usage::begin(pid).expect("this process");
+        if !begin.is_begin {
+            // Not permitted here, as in some containers: the next test is about that.
+            return;
+        }
+        drop(std::hint::black_box(vec![1_u8; 256 << 20]));
+        let end = Usage::of(pid).expect("this process");
+        let most = |from: &Usage| end.since(from).expect("the same process").resident_bytes;
+        let (now, peak) = (end.resident_bytes, most(&begin));
+        assert!(peak >= now + 128 * MIB, "{peak} bytes, {now} at the end");
+        // What came before does not count.
+        let later = Usage::begin(pid).expect("this process");
+        assert!(later.most_resident_bytes < peak - 64 * MIB, "{later:?}");
+    }
+
+    #[test]
+    fn memory_is_the_more_of_two_moments_where_the_system_does_not_tell_the_most() {
+        let at = |resident_bytes| Usage {
+            resident_bytes,
+            most_resident_bytes: 900,
+            ..Usage::default()
+        };
+        let most = |later: Usage, earlier: &Usage| {
+            let used = later.since(earlier).expect("the same process");
+            used.resident_bytes
+        };
+        assert_eq!(most(at(5), &at(7)), 7);
+        assert_eq!(most(at(8), &at(7)), 8);
     }
 
     #[test]

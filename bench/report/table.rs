@@ -134,7 +134,7 @@ fn server_text(run: &Run, server: &ServerUse) -> String {
     let share = server.cpu_seconds / run.seconds.max(f64::MIN_POSITIVE) * 100.0;
     let per_second = run.messages as f64 / server.cpu_seconds.max(1e-9);
     let mut text = format!(
-        "{share:.0} % CPU, {} messages per CPU-second, {:.0} MiB resident, {} context switches",
+        "{share:.0} % CPU, {} messages per CPU-second, {:.0} MiB resident at most, {} context switches",
         rounded(per_second),
         server.resident_bytes as f64 / MIB,
         count(server.context_switches)

@@ -11,6 +11,7 @@ use crate::bench::load::producer;
 use crate::bench::load::production::{self, Line};
 use crate::bench::load::template::Pull;
 use crate::bench::measure::recorder::{Recorder, Window};
+use crate::bench::measure::server::Usage;
 use crate::bench::result::{ClientUse, ServerUse, Stalls};
 use crate::bench::verify::{Read, Sent};
 use std::sync::OnceLock;
@@ -343,11 +344,11 @@ impl Session<'_> {
     /// Looks at the server and the clock while the threads work.
     fn watch(&self, window: &Window, live: &Live, ended: impl Fn() -> bool) -> Watched {
         self.wait(window.from, live, &ended);
-        let before = self.server_state();
+        let before = self.server_state(Usage::begin);
         let cpu_began = clock::process_cpu();
         let stalls = self.wait(window.until, live, &ended);
         let (now, cpu_ended) = (clock::now(), clock::process_cpu());
-        let after = self.server_state();
+        let after = self.server_state(Usage::of);
         Watched {
             ended: now.clamp(window.from, window.until),
             cpu_ns: cpu_ended - cpu_began,

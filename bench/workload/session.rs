@@ -136,9 +136,10 @@ impl<'a> Session<'a> {
         target::offsets(&self.route, request::GET_MIN_OFFSET, self.timeout)
     }
 
-    /// What the broker has used by now; `None` where its process cannot be looked at.
-    pub fn server_state(&self) -> Option<ServerState> {
-        let usage: Option<Vec<Usage>> = self.pids.iter().map(|&pid| Usage::of(pid)).collect();
+    /// What the broker has used by now, by [`Usage::begin`] or [`Usage::of`]; `None` where its
+    /// process cannot be looked at.
+    pub fn server_state(&self, usage: fn(u32) -> Option<Usage>) -> Option<ServerState> {
+        let usage: Option<Vec<Usage>> = self.pids.iter().map(|&pid| usage(pid)).collect();
         let usage = usage.filter(|usage| !usage.is_empty())?;
         let info = info(&self.route, self.timeout).unwrap_or_default();
         Some(ServerState { usage, info })

@@ -86,7 +86,7 @@ const HEADS: &[&str] = &[
     "late",
     "read back",
     "server CPU",
-    "resident",
+    "most resident",
     "written",
     "switches",
     "harness CPU",
