@@ -55,7 +55,8 @@ pub struct Run {
     pub error: Option<String>,
     /// Length of the measured part, without the warm-up.
     pub seconds: f64,
-    /// Messages acknowledged or received in it.
+    /// Messages acknowledged or received in it. Sent without answers: those that were found when
+    /// they were read back; if that was not wanted, those that were written to the sockets.
     pub messages: u64,
     /// Bytes of their bodies.
     pub body_bytes: u64,
@@ -75,6 +76,41 @@ pub struct Run {
     pub client: ClientUse,
     /// Further figures of single workloads, e.g. `downtime_ms`.
     pub extra: BTreeMap<String, f64>,
+}
+
+/// Names of figures in [`Run::extra`] that belong beside the percentiles.
+pub mod extra {
+    /// Requests due in the measured part of which no latency is known: they were under way when
+    /// their connection was lost.
+    pub const LOST_IN_FLIGHT: &str = "lost_in_flight";
+    /// The longest time from when one of them was due until its sender had a connection again, in
+    /// ms.
+    pub const LOST_LONGEST_MS: &str = "lost_in_flight_longest_ms";
+}
+
+impl Run {
+    /// Requests without a latency, for they were lost in flight, and the longest time in ms from
+    /// when one of them was due until its sender had a connection again; `None` without any.
+    pub fn lost_in_flight(&self) -> Option<(u64, f64)> {
+        let of = |name| self.extra.get(name).copied();
+        let count = of(extra::LOST_IN_FLIGHT)? as u64;
+        let longest = of(extra::LOST_LONGEST_MS).unwrap_or(0.0);
+        (count > 0).then_some((count, longest))
+    }
+
+    /// Whether messages were sent without answers, and nobody looked what became of them.
+    pub fn counts_what_was_written(&self) -> bool {
+        let is_one_way = self
+            .options
+            .get("mode")
+            .is_some_and(|mode| mode == "oneway");
+        is_one_way && self.is_unverified()
+    }
+
+    /// Whether messages were not to be looked at.
+    pub fn is_unverified(&self) -> bool {
+        self.options.contains_key("no-verify")
+    }
 }
 
 /// A distribution, in microseconds.

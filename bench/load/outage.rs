@@ -17,6 +17,8 @@ pub struct Outage {
     last: Option<u64>,
     gap: (u64, u64),
     intervals: Vec<u64>,
+    lost_in_flight: u64,
+    longest_wait: u64,
 }
 
 impl Outage {
@@ -28,6 +30,8 @@ impl Outage {
             last: None,
             gap: (0, 0),
             intervals: Vec::new(),
+            lost_in_flight: 0,
+            longest_wait: 0,
         }
     }
 
@@ -47,9 +51,29 @@ impl Outage {
         }
     }
 
-    /// A connection was lost.
-    pub fn lost(&mut self, now: u64) {
+    /// A connection was lost, with requests under way that were due at these times. Returns the
+    /// first of those that count.
+    pub fn lost(&mut self, now: u64, dues: impl Iterator<Item = u64>) -> Option<u64> {
         self.first_loss.get_or_insert(now);
+        let counts = dues.filter(|&due| self.window.contains(due));
+        counts.inspect(|_| self.lost_in_flight += 1).min()
+    }
+
+    /// Its sender has a connection again, or has ended. What was lost was first due at `due`.
+    pub fn connected(&mut self, now: u64, due: u64) {
+        self.longest_wait = self.longest_wait.max(now.saturating_sub(due));
+    }
+
+    /// Requests due in the window of which no latency is known: they were under way when their
+    /// connection was lost.
+    pub fn lost_in_flight(&self) -> u64 {
+        self.lost_in_flight
+    }
+
+    /// The longest time from when one of them was due until its sender had a connection again, in
+    /// ms.
+    pub fn longest_wait_ms(&self) -> f64 {
+        self.longest_wait as f64 / MS as f64
     }
 
     /// Whether a connection was ever lost.
@@ -101,7 +125,15 @@ mod tests {
             at += 10 * MS;
         }
         assert!(!outage.was_lost());
-        outage.lost(from + 2_005 * MS);
+        let dues = [from + 2_001 * MS, from - 1, from + 1_990 * MS];
+        let first = outage.lost(from + 2_005 * MS, dues.into_iter());
+        assert_eq!(first, Some(from + 1_990 * MS));
+        assert_eq!(outage.lost(from + 2_006 * MS, [].into_iter()), None);
+        outage.connected(from + 2_500 * MS, from + 1_990 * MS);
+        outage.connected(from + 2_400 * MS, from + 1_995 * MS);
+        // Of the warm-up there are no latencies either.
+        assert_eq!(outage.lost_in_flight(), 2);
+        assert_eq!(outage.longest_wait_ms(), 510.0);
         assert!(!outage.is_over());
         // Half the rate at first.
         for step in 0..50 {

@@ -82,6 +82,10 @@ pub fn run(plan: &Plan<'_>, job: Job) -> Outcome {
         plan.live.abort();
         producer.out.error = Some(error);
     }
+    let now = clock::now();
+    for line in &mut lines {
+        producer.connected(line, now);
+    }
     producer.out.busy = share.finish();
     producer.out
 }
@@ -409,7 +413,8 @@ impl Producer<'_> {
             return Ok(());
         }
         let now = clock::now();
-        self.out.outage.lost(now);
+        let dues = open.iter().map(|open| open.due);
+        line.lost_due = self.out.outage.lost(now, dues);
         line.retry_at = now + RETRY_NS;
         if let Some(sent) = &mut self.out.sent {
             let batch = self.plan.batch as u32;
@@ -418,6 +423,13 @@ impl Producer<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A line has a connection again, or needs none any more.
+    fn connected(&mut self, line: &mut Line, now: u64) {
+        if let Some(due) = line.lost_due.take() {
+            self.out.outage.connected(now, due);
+        }
     }
 
     /// Looks for answers that do not come and for brokers that are back, and tells figures.
@@ -448,6 +460,7 @@ impl Producer<'_> {
                     let registered = connection.register(poll.registry(), Token(index));
                     registered.map_err(|error| format!("epoll: {error}"))?;
                     line.connection = Some(connection);
+                    self.connected(line, clock::now());
                     if !line.is_dirty {
                         line.is_dirty = true;
                         dirty.push(index);

@@ -37,7 +37,7 @@ pub struct Plan<'a> {
     pub timeout_ns: u64,
     /// Number of the run.
     pub run: u32,
-    /// Lost connections are made again, and what was under way is forgotten.
+    /// Lost connections are made again, and what was under way is counted as lost.
     pub reconnect: bool,
     /// Figures while it lasts.
     pub live: &'a Live,
@@ -65,6 +65,8 @@ pub struct Line {
     pub connection: Option<Connection>,
     /// When to connect again, in ns.
     pub retry_at: u64,
+    /// When the first request was due that was lost with the connection, in ns.
+    pub lost_due: Option<u64>,
     /// Requests that wait for their answers.
     pub slots: Slots,
     /// Places that it sends to in turn.
@@ -83,6 +85,7 @@ impl Line {
             broker,
             connection: Some(connection),
             retry_at: 0,
+            lost_due: None,
             slots: Slots::new(match plan.mode {
                 Mode::Sync => 1,
                 Mode::Pipelined | Mode::OneWay => plan.in_flight,

@@ -1,5 +1,6 @@
 //! A run as text.
 
+use crate::bench::result::extra::{LOST_IN_FLIGHT, LOST_LONGEST_MS};
 use crate::bench::result::{Latency, Run, ServerUse, Stalls, Verified};
 use std::fmt::Write;
 
@@ -55,8 +56,16 @@ pub fn text(run: &Run) -> String {
             ),
         );
     }
+    if run.counts_what_was_written() {
+        let text = "messages are those written to the sockets: --no-verify, so whether they \
+                    arrived is not known";
+        line("note", text.to_owned());
+    }
     if let Some(latency) = &run.latency {
         line("latency", latency_text(latency));
+    }
+    if let Some(text) = lost_text(run) {
+        line("lost", text);
     }
     if run.late > 0 {
         line(
@@ -74,10 +83,14 @@ pub fn text(run: &Run) -> String {
         line("machine", text);
     }
     for (name, value) in &run.extra {
-        line("", format!("{name} {}", figure(*value)));
+        if ![LOST_IN_FLIGHT, LOST_LONGEST_MS].contains(&name.as_str()) {
+            line("", format!("{name} {}", figure(*value)));
+        }
     }
     if let Some(verified) = &run.verified {
         line("verified", verified_text(verified));
+    } else if run.is_unverified() {
+        line("verified", "no: --no-verify".to_owned());
     }
     if run.client.is_the_limit {
         line(
@@ -128,6 +141,17 @@ fn latency_text(latency: &Latency) -> String {
         count(latency.p9999_us),
         count(latency.max_us)
     )
+}
+
+/// Which requests the percentiles know nothing of.
+fn lost_text(run: &Run) -> Option<String> {
+    let (lost, longest_ms) = run.lost_in_flight()?;
+    Some(format!(
+        "{} requests in flight, not among these latencies; the longest waited {} ms until its \
+         sender had a connection again",
+        count(lost),
+        rounded(longest_ms)
+    ))
 }
 
 fn server_text(run: &Run, server: &ServerUse) -> String {
@@ -239,5 +263,46 @@ mod tests {
         assert!(text.contains("the harness was the limit"), "{text}");
         let stood = "stood still 1 times, for 20 ms in all, 20 ms at most";
         assert!(text.contains(stood), "{text}");
+    }
+
+    #[test]
+    fn what_was_not_looked_for_is_in_the_text() {
+        let with = |options: &[(&str, &str)]| {
+            let options = options.iter();
+            let options = options.map(|&(name, value)| (name.to_owned(), value.to_owned()));
+            text(&Run {
+                options: options.collect(),
+                ..Run::default()
+            })
+        };
+        let not_looked_for = "verified  no: --no-verify";
+        let written = "messages are those written to the sockets";
+        let no_verify = ("no-verify", "true");
+        let plain = with(&[]);
+        assert!(!plain.contains("verified"), "{plain}");
+        let unverified = with(&[no_verify]);
+        assert!(unverified.contains(not_looked_for), "{unverified}");
+        assert!(!unverified.contains(written), "{unverified}");
+        let one_way = with(&[no_verify, ("mode", "oneway")]);
+        assert!(one_way.contains(not_looked_for), "{one_way}");
+        assert!(one_way.contains(written), "{one_way}");
+    }
+
+    #[test]
+    fn what_the_percentiles_leave_out_stands_below_them() {
+        let mut run = Run {
+            latency: Some(Latency::default()),
+            ..Run::default()
+        };
+        run.extra.insert(LOST_IN_FLIGHT.to_owned(), 0.0);
+        assert!(!text(&run).contains("in flight"));
+        run.extra.insert(LOST_IN_FLIGHT.to_owned(), 1_064.0);
+        run.extra.insert(LOST_LONGEST_MS.to_owned(), 2_345.6);
+        let text = text(&run);
+        let mut lines = text.lines().skip_while(|line| !line.starts_with("latency"));
+        let below = lines.nth(1).expect("a line below");
+        let told =
+            "1,064 requests in flight, not among these latencies; the longest waited 2,346 ms";
+        assert!(below.contains(told), "{text}");
     }
 }

@@ -7,6 +7,7 @@ use crate::bench::load::clock::{self, MS, sleep_until};
 use crate::bench::load::live::Live;
 use crate::bench::measure::recorder::Window;
 use crate::bench::result::Run;
+use crate::bench::result::extra::{LOST_IN_FLIGHT, LOST_LONGEST_MS};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -77,6 +78,8 @@ pub(super) fn run(session: &Session<'_>, run: &mut Run) -> Result<(), String> {
     if let Some(recovery) = outage.recovery_ms() {
         extra("recovery_ms", recovery);
     }
+    extra(LOST_IN_FLIGHT, outage.lost_in_flight() as f64);
+    extra(LOST_LONGEST_MS, outage.longest_wait_ms());
     // A broker that stops may refuse, and its producers do not know what became of what they
     // had under way: that is no failure.
     extra("refused", produced.failed as f64);

@@ -6,7 +6,7 @@ use crate::impostor::{Answer, broker};
 use ringmq::wire::command::{Request, Response};
 use std::net::SocketAddr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -129,6 +129,41 @@ fn a_closed_loop_keeps_what_is_answered_after_its_end() {
     // It is no throughput of the window.
     let (answered, sent) = (found.number("/messages"), found.number("/latency/count"));
     assert_eq!(answered + 1.0, sent);
+}
+
+/// A broker that answers no more when it has taken in a hundred requests: those that wait are
+/// lost with their connection, and no latency of theirs is known.
+#[test]
+fn requests_that_a_restart_loses_are_told_beside_the_latencies() {
+    const IN_FLIGHT: u64 = 8;
+    const LAST: u64 = 100 + IN_FLIGHT;
+    let sends = AtomicU64::new(0);
+    let address = broker(move |request: &Request| {
+        if request.fixed.code != 310 {
+            return Answer::Reply(Response::error(3, "unknown"));
+        }
+        match sends.fetch_add(1, Ordering::Relaxed) {
+            100..LAST => Answer::Silence,
+            _ => Answer::Reply(Response::ok().with("queueOffset", 0)),
+        }
+    });
+    let (to, folder) = (address.to_string(), tempfile::tempdir().expect("a folder"));
+    let html = folder.path().join("run.html");
+    let html = html.to_str().expect("UTF-8");
+    let mut options = vec!["restart", "--broker", &to, "--restart-command", "true"];
+    options.extend(["--seconds", "3", "--warm-up", "0", "--timeout", "1"]);
+    options.extend(["--connections", "1", "--in-flight", "8", "--no-verify"]);
+    options.extend(["--html", html]);
+    let found = bench(&options).good();
+    assert_eq!(found.number("/extra/lost_in_flight"), IN_FLIGHT as f64);
+    let longest = found.number("/extra/lost_in_flight_longest_ms");
+    assert!((1000.0..5000.0).contains(&longest), "{longest}");
+    // The latencies alone show nothing of that second.
+    assert!(found.number("/latency/max_us") < 1e6);
+    let told = "lost      8 requests in flight, not among these latencies";
+    assert!(found.stdout.contains(told), "{}", found.stdout);
+    let page = std::fs::read_to_string(html).expect("a page");
+    assert!(page.contains("<td>8, up to "), "{page}");
 }
 
 /// A broker whose producers failed before is not restarted.

@@ -82,6 +82,7 @@ const HEADS: &[&str] = &[
     "p99.9",
     "p99.99",
     "max",
+    "lost in flight",
     "refused",
     "late",
     "read back",
@@ -173,6 +174,7 @@ fn row(run: &Run) -> Vec<String> {
         latency(|l| l.p999_us),
         latency(|l| l.p9999_us),
         latency(|l| l.max_us),
+        lost_in_flight(run),
         units::count(run.failed as f64),
         units::count(run.late as f64),
         verified(run),
@@ -198,9 +200,21 @@ fn row(run: &Run) -> Vec<String> {
     ]
 }
 
+/// Requests that the percentiles beside them know nothing of.
+fn lost_in_flight(run: &Run) -> String {
+    let lost = run.lost_in_flight();
+    lost.map_or(String::new(), |(count, longest_ms)| {
+        let longest = units::duration_us(longest_ms * 1e3);
+        format!("{}, up to {longest}", units::count(count as f64))
+    })
+}
+
 fn verified(run: &Run) -> String {
     let Some(found) = &run.verified else {
-        return "no".to_owned();
+        return match run.counts_what_was_written() {
+            true => "no: messages are those written".to_owned(),
+            false => "no".to_owned(),
+        };
     };
     let faults = [
         ("missing", found.missing),
