@@ -164,7 +164,7 @@ pub struct Verified {
     /// Queues in which messages are not at the queue offsets that were answered.
     pub misnumbered: u64,
     /// Behind one of the same producer and queue that was sent later, while both waited for
-    /// their answers. No fault: brokers with several threads do so.
+    /// their answers, or without an answer to it. No fault: brokers with several threads do so.
     pub overtaken: u64,
     /// There, although never acknowledged. No fault: the answer was lost.
     pub unacknowledged: u64,

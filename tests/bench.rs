@@ -8,6 +8,8 @@ mod command;
 mod faults;
 #[path = "bench/impostor.rs"]
 mod impostor;
+#[path = "bench/lies.rs"]
+mod lies;
 #[path = "bench/loads.rs"]
 mod loads;
 #[path = "bench/stalls.rs"]

@@ -7,7 +7,8 @@ use super::live::{Busy, Live, Share, TICK_NS};
 use super::others::Others;
 use super::template::{OPAQUE_MIN, Pull};
 use crate::bench::measure::recorder::{Recorder, Window};
-use crate::bench::verify::{Read, stamp::Stamp};
+use crate::bench::result::Verified;
+use crate::bench::verify::{Read, Streams, stamp::Stamp};
 use mio::{Events, Poll, Token};
 use ringmq::client::remote::refusal;
 use ringmq::wire::codes::{request, response};
@@ -32,7 +33,7 @@ const AGE_MAX_NS: u64 = 3600 * clock::SECOND;
 pub enum Aim {
     /// At the end of the queue, but not before this queue offset; or with the window.
     End(i64),
-    /// When the window is over and all of [`Plan::ends`] is read.
+    /// When the window is over, all of [`Plan::ends`] is read, and nothing is found behind it.
     Tail,
     /// When of each sender that is known something has come that was due after the window; at
     /// the latest [`Plan::timeout_ns`] after it. So a stall at its end is not cut off.
@@ -46,7 +47,7 @@ pub enum Aim {
 pub enum Check {
     /// Not at all.
     Nothing,
-    /// Each by its own checksum, and their queue offsets.
+    /// Each by its own checksum and, if it has one, by its stamp, and their queue offsets.
     Records,
     /// Against what was sent.
     Stamps,
@@ -108,8 +109,8 @@ pub struct Outcome {
     pub received: u64,
     /// Queue offsets that were passed over.
     pub gaps: u64,
-    /// Messages whose own checksum is wrong.
-    pub damaged: u64,
+    /// What was wrong with messages that were looked at by themselves ([`Check::Records`]).
+    pub found: Verified,
     /// Pulls that were answered.
     pub pulls: u64,
     /// Queue offsets below those of [`Aim::End`] that were not reached.
@@ -133,7 +134,10 @@ struct Moving {
     /// When to ask again, after an answer without messages.
     again: u64,
     is_done: bool,
+    /// All that must come was read: pulls that the broker does not hold look for more.
+    is_beyond: bool,
     others: Others,
+    streams: Streams,
 }
 
 struct Consumer<'a> {
@@ -157,7 +161,7 @@ pub fn run(plan: &Plan<'_>, job: Job) -> Outcome {
             reads: job.reads,
             received: 0,
             gaps: 0,
-            damaged: 0,
+            found: Verified::default(),
             pulls: 0,
             unread: 0,
             is_cut: false,
@@ -171,7 +175,9 @@ pub fn run(plan: &Plan<'_>, job: Job) -> Outcome {
         asked: None,
         again: 0,
         is_done: false,
+        is_beyond: false,
         others: Others::default(),
+        streams: Streams::default(),
         cursor,
     };
     let mut cursors: Vec<Moving> = job.cursors.into_iter().map(moving).collect();
@@ -186,6 +192,9 @@ pub fn run(plan: &Plan<'_>, job: Job) -> Outcome {
         .iter()
         .map(Moving::unread)
         .fold(0, u64::saturating_add);
+    for moving in &cursors {
+        consumer.out.found.add(moving.streams.found());
+    }
     consumer.out.busy = share.finish();
     consumer.out
 }
@@ -278,7 +287,13 @@ impl Consumer<'_> {
             }
             Aim::Tail => {
                 if let Some(end) = ends.map(|ends| ends[moving.cursor.place as usize]) {
-                    moving.is_done |= moving.offset >= end || waits_in_vain;
+                    let is_read = moving.offset >= end;
+                    let looks_on = is_read && self.plan.check == Check::Stamps;
+                    if looks_on && !moving.is_beyond {
+                        // The pull that the broker holds is of no more use.
+                        (moving.is_beyond, moving.asked) = (true, None);
+                    }
+                    moving.is_done |= waits_in_vain || (is_read && !looks_on);
                 } else {
                     self.progress = now;
                 }
@@ -333,11 +348,16 @@ impl Consumer<'_> {
         if !fixed.is_answer {
             return Ok(None);
         }
-        let index = usize::try_from(i64::from(fixed.opaque) - i64::from(OPAQUE_MIN));
-        let moving = index.ok().and_then(|index| cursors.get_mut(index));
-        let (Some(moving), Ok(index)) = (moving, index) else {
+        let number = usize::try_from(i64::from(fixed.opaque) - i64::from(OPAQUE_MIN));
+        let pull = number.map(|number| (number / 2, number % 2 == 1));
+        let moving = pull.ok().and_then(|(index, _)| cursors.get_mut(index));
+        let (Some(moving), Ok((index, is_beyond))) = (moving, pull) else {
             return Err(format!("answer {} belongs to no pull", fixed.opaque));
         };
+        if moving.is_beyond && !is_beyond {
+            // What it holds comes again with the answer to the pull that took its place.
+            return Ok(None);
+        }
         let Some(asked) = moving.asked.take() else {
             return Err(format!("pull {} was answered twice", fixed.opaque));
         };
@@ -398,10 +418,7 @@ impl Consumer<'_> {
                     let read = &mut self.out.reads[moving.cursor.group];
                     read.note(moving.cursor.place, offset, body)
                 }
-                Check::Records => {
-                    self.out.damaged += u64::from(record.verify().is_err());
-                    Stamp::peek(body)
-                }
+                Check::Records => moving.streams.note(&record),
                 Check::Nothing => Stamp::peek(body),
             };
             if let (true, Some(stamp)) = (is_tail, stamp) {
@@ -426,7 +443,7 @@ impl Consumer<'_> {
         self.progress = now;
         if let Aim::Again(end) = moving.cursor.aim {
             if moving.offset >= end {
-                moving.offset = moving.cursor.start;
+                moving.rewind();
             }
         }
         Ok(())
@@ -449,17 +466,30 @@ impl Moving {
                 self.is_done = self.offset >= end;
                 self.again = now + RETRY_NS;
             }
-            Aim::Again(_) => self.offset = self.cursor.start,
+            Aim::Again(_) => self.rewind(),
+            Aim::Tail if self.is_beyond => self.is_done = true,
             Aim::Tail | Aim::Others if wait_ns == 0 => self.again = now + RETRY_NS,
             // The broker has waited.
             Aim::Tail | Aim::Others => {}
         }
     }
 
+    /// Begins again at the start.
+    fn rewind(&mut self) {
+        self.offset = self.cursor.start;
+        self.streams.rewind();
+    }
+
+    /// Each cursor has two numbers: one for pulls that the broker may hold, one for the others.
     fn write(&mut self, index: usize, now: u64, output: &mut Vec<u8>) {
         self.asked = Some(now);
-        let opaque = OPAQUE_MIN + index as i32;
-        self.cursor.pull.write(opaque, self.offset, output);
+        let opaque = OPAQUE_MIN + 2 * index as i32;
+        let pull = &self.cursor.pull;
+        if self.is_beyond {
+            pull.write_without_wait(opaque + 1, self.offset, output);
+        } else {
+            pull.write(opaque, self.offset, output);
+        }
     }
 }
 

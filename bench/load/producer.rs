@@ -256,14 +256,18 @@ impl Producer<'_> {
         let number = line.next + u64::from(line.producer);
         let place = line.places[(number % line.places.len() as u64) as usize];
         line.next += 1;
+        let is_one_way = plan.mode == Mode::OneWay;
         let (first, floor) = match &mut self.out.sent {
-            Some(sent) => sent.begin(line.producer, place, batch),
+            Some(sent) => {
+                let (first, floor) = sent.begin(line.producer, place, batch);
+                // None is ever answered.
+                (first, if is_one_way { 0 } else { floor })
+            }
             None => ((line.next as u32).wrapping_mul(batch), 0),
         };
         let body = number.wrapping_mul(plan.batch as u64);
         let sizes = (0..plan.batch as u64).map(|step| plan.payloads.size(body + step));
         let bytes: usize = sizes.sum();
-        let is_one_way = plan.mode == Mode::OneWay;
         let opaque = if is_one_way {
             OPAQUE_MIN + (line.next % OPAQUE_MIN as u64) as i32
         } else {
@@ -453,6 +457,12 @@ impl Producer<'_> {
             if waiting.is_some_and(|sent| now.saturating_sub(sent) > self.plan.timeout_ns) {
                 let seconds = self.plan.timeout_ns as f64 / clock::SECOND as f64;
                 self.lose(line, format!("{address} did not answer within {seconds} s"))?;
+            }
+            let since = now.saturating_sub(self.plan.window.until);
+            if line.slots.open() == 0 && !line.is_idle() && since > self.plan.timeout_ns {
+                let seconds = self.plan.timeout_ns as f64 / clock::SECOND as f64;
+                let error = format!("{address} did not take in what was sent within {seconds} s");
+                self.lose(line, error)?;
             }
             if line.connection.is_none() && now >= line.retry_at && now < self.plan.window.until {
                 line.retry_at = now + RETRY_NS;

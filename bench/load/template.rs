@@ -21,6 +21,8 @@ const TAG: &str = "tag-9876";
 /// Tags have four digits.
 pub const TAGS_MAX: u32 = 10_000;
 const OFFSET: &str = "0000000009999999999";
+/// Field of a pull's flags.
+const FLAGS: &str = "sysFlag";
 /// Index of `OTHER` in the list of languages.
 const OTHER: u8 = 7;
 /// What the harness calls its producers.
@@ -231,6 +233,8 @@ pub struct Pull {
     bytes: Vec<u8>,
     opaque: usize,
     offset: usize,
+    /// Where its flags are: one digit.
+    flags: usize,
 }
 
 impl Pull {
@@ -243,7 +247,7 @@ impl Pull {
             w.int("queueId", i64::from(from.queue));
             w.str("queueOffset", OFFSET);
             w.int("maxMsgNums", i64::from(max));
-            w.int("sysFlag", i64::from(pull_flag::SUBSCRIPTION | wait));
+            w.int(FLAGS, i64::from(pull_flag::SUBSCRIPTION | wait));
             w.int("commitOffset", 0);
             w.int("suspendTimeoutMillis", wait_ms as i64);
             w.str("subscription", "*");
@@ -257,8 +261,16 @@ impl Pull {
         Pull {
             opaque: find_number(&bytes),
             offset: find(&bytes, OFFSET),
+            flags: find(&bytes, &format!("\"{FLAGS}\":\"")) + FLAGS.len() + 4,
             bytes,
         }
+    }
+
+    /// The same as [`Pull::write`], but the broker answers at once.
+    pub fn write_without_wait(&self, opaque: i32, offset: i64, out: &mut Vec<u8>) {
+        let start = out.len();
+        self.write(opaque, offset, out);
+        out[start + self.flags] = b'0' + pull_flag::SUBSCRIPTION as u8;
     }
 
     /// Appends a pull from this queue offset on.
@@ -441,5 +453,14 @@ mod tests {
         let pull = PullHeader::parse(&header).expect("a pull");
         assert_eq!(pull.suspend_timeout_ms, 15_000);
         assert_ne!(pull.sys_flag & pull_flag::SUSPEND, 0);
+
+        let mut at_once = Vec::new();
+        Pull::new(QUEUE, "g", 16, 15_000).write_without_wait(OPAQUE_MIN, 7, &mut at_once);
+        let header = Header::decode(&frame_of(&at_once), &mut scratch).expect("a header");
+        let pull = PullHeader::parse(&header).expect("a pull");
+        assert_eq!(
+            (pull.sys_flag, pull.queue_offset),
+            (pull_flag::SUBSCRIPTION, 7)
+        );
     }
 }

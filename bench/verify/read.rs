@@ -1,9 +1,11 @@
 //! What was read, and the comparison with what was sent.
 
-use super::bits::Bits;
+use super::order::{Order, Standing};
 use super::sent::{Queue, Sent};
 use super::stamp::Stamp;
+use crate::bench::measure::recorder::{Recorder, Window};
 use crate::bench::result::Verified;
+use std::sync::Arc;
 
 /// Messages behind later ones that are kept for the judgement; more are counted as misplaced.
 const BEHIND_MAX: usize = 1 << 20;
@@ -15,7 +17,12 @@ pub struct Read {
     places: usize,
     /// All bodies in the topic are of this run.
     alone: bool,
-    pairs: Vec<Pair>,
+    /// What was sent, where that is over before anything is read.
+    sent: Option<Arc<Sent>>,
+    /// Messages at the times at which they were due, if these are asked for.
+    arrived: Option<Recorder>,
+    pairs: Vec<Order>,
+    /// Acknowledged messages; all, where it is not known yet which are.
     queues: Vec<Queue>,
     behind: Vec<(usize, u32)>,
     behind_uncounted: u64,
@@ -25,15 +32,6 @@ pub struct Read {
     others: u64,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Pair {
-    seen: Bits,
-    /// One above the highest sequence seen.
-    next: u32,
-    /// Highest floor seen: all acknowledged ones below must have come before.
-    floor: u32,
-}
-
 impl Read {
     /// Nothing read yet. `alone`: nothing but the run's messages is in the topic.
     pub fn new(run: u32, producers: usize, places: usize, alone: bool) -> Read {
@@ -41,7 +39,9 @@ impl Read {
             run,
             places,
             alone,
-            pairs: vec![Pair::default(); producers * places],
+            sent: None,
+            arrived: None,
+            pairs: vec![Order::default(); producers * places],
             queues: vec![Queue::default(); places],
             behind: Vec::new(),
             behind_uncounted: 0,
@@ -50,6 +50,25 @@ impl Read {
             wrong: 0,
             others: 0,
         }
+    }
+
+    /// The same, with everything known that was sent: what nobody acknowledged is told apart.
+    pub fn of(run: u32, sent: Arc<Sent>, alone: bool) -> Read {
+        let read = Read::new(run, sent.producers(), sent.places(), alone);
+        Read {
+            sent: Some(sent),
+            ..read
+        }
+    }
+
+    /// Also counts the messages that were due in this window, each once.
+    pub fn count_within(&mut self, window: Window) {
+        self.arrived = Some(Recorder::new(window));
+    }
+
+    /// The messages of [`Read::count_within`], handed over.
+    pub fn arrived(&mut self) -> Option<Recorder> {
+        self.arrived.take()
     }
 
     /// Notes a message of this place, in the order of the queue. Returns its stamp if it is
@@ -77,32 +96,40 @@ impl Read {
             self.wrong += 1;
             return None;
         }
-        let pair = &mut self.pairs[index];
-        if !pair.seen.insert(stamp.sequence) {
+        let standing = self.pairs[index].note(&stamp);
+        if standing == Standing::Doubled {
             self.doubled += 1;
             return Some(stamp);
         }
-        if stamp.sequence < pair.floor {
-            if self.behind.len() < BEHIND_MAX {
+        let sent = self.sent.as_ref();
+        let is_acknowledged = sent.map(|sent| sent.is_acknowledged(index, stamp.sequence));
+        match standing {
+            Standing::Behind if is_acknowledged == Some(false) => self.overtaken += 1,
+            Standing::Behind if self.behind.len() < BEHIND_MAX => {
                 self.behind.push((index, stamp.sequence));
-            } else {
-                self.behind_uncounted += 1;
             }
-        } else if stamp.sequence < pair.next {
-            self.overtaken += 1;
+            Standing::Behind => self.behind_uncounted += 1,
+            Standing::Overtaken => self.overtaken += 1,
+            Standing::InOrder | Standing::Doubled => {}
         }
-        pair.next = pair.next.max(stamp.sequence + 1);
-        pair.floor = pair.floor.max(stamp.floor);
-        self.queues[place as usize].add(offset, index, stamp.sequence);
+        if is_acknowledged != Some(false) {
+            self.queues[place as usize].add(offset, index, stamp.sequence);
+        }
+        if let Some(arrived) = &mut self.arrived {
+            arrived.count(stamp.due, 1, body.len() as u64);
+        }
         Some(stamp)
     }
 
     /// Adds what another thread read of other places.
     pub fn merge(&mut self, other: Read) {
         for (mine, theirs) in self.pairs.iter_mut().zip(&other.pairs) {
-            mine.seen.merge(&theirs.seen);
+            mine.merge(theirs);
         }
         for (mine, theirs) in self.queues.iter_mut().zip(&other.queues) {
+            mine.merge(theirs);
+        }
+        if let (Some(mine), Some(theirs)) = (&mut self.arrived, other.arrived) {
             mine.merge(theirs);
         }
         self.behind.extend(other.behind);
@@ -123,23 +150,24 @@ pub fn judge(sent: &Sent, read: &Read) -> Verified {
         ..Verified::default()
     };
     let mut there = 0;
-    // Of queues in which messages were read that nobody acknowledged the fingerprints
-    // cannot be compared.
+    // Where messages that nobody acknowledged were read before that was known, the fingerprints
+    // of their queues cannot be compared.
     let mut clear = vec![true; sent.places()];
     for pair in 0..sent.pairs() {
-        let (acknowledged, seen) = (sent.acknowledged_of(pair), &read.pairs[pair].seen);
+        let (acknowledged, seen) = (sent.acknowledged_of(pair), read.pairs[pair].seen());
         let common = acknowledged.count_common(seen);
         there += common;
         found.missing += acknowledged.count() - common;
         let unacknowledged = seen.count() - common;
         found.unacknowledged += unacknowledged;
-        clear[pair % sent.places()] &= unacknowledged == 0;
+        clear[pair % sent.places()] &= read.sent.is_some() || unacknowledged == 0;
     }
-    let misplaced = read
-        .behind
-        .iter()
-        .filter(|&&(pair, sequence)| sent.is_acknowledged(pair, sequence));
-    found.misplaced = misplaced.count() as u64 + read.behind_uncounted;
+    let behind = read.behind.iter();
+    let misplaced = behind.filter(|&&(pair, sequence)| sent.is_acknowledged(pair, sequence));
+    let misplaced = misplaced.count() as u64;
+    found.misplaced = misplaced + read.behind_uncounted;
+    // It was given up, which is no acknowledgement.
+    found.overtaken += read.behind.len() as u64 - misplaced;
     for (place, clear) in clear.into_iter().enumerate() {
         let (sent, read) = (sent.queue(place), &read.queues[place]);
         if clear && sent.count == read.count && sent.fingerprint != read.fingerprint {
@@ -195,8 +223,7 @@ mod tests {
         Model { sent, queues }
     }
 
-    fn read(model: &Model) -> Read {
-        let mut read = Read::new(RUN, 2, 3, true);
+    fn note_all(model: &Model, mut read: Read) -> Read {
         for (place, queue) in model.queues.iter().enumerate() {
             for (offset, body) in queue.iter().enumerate() {
                 read.note(place as u32, offset as i64, body);
@@ -205,8 +232,35 @@ mod tests {
         read
     }
 
+    /// The same whether what was sent is known before or after it is read.
     fn verdict(model: &Model) -> Verified {
-        judge(&model.sent, &read(model))
+        let later = judge(&model.sent, &note_all(model, Read::new(RUN, 2, 3, true)));
+        assert_eq!(verdict_after(model), later);
+        later
+    }
+
+    /// What was sent is known before it is read.
+    fn verdict_after(model: &Model) -> Verified {
+        let sent = Arc::new(model.sent.clone());
+        judge(&model.sent, &note_all(model, Read::of(RUN, sent, true)))
+    }
+
+    /// Puts a message that nobody acknowledged behind the others of queue 0.
+    fn push_unacknowledged(model: &mut Model) {
+        let (first, floor) = model.sent.begin(0, 0, 1);
+        model.sent.give_up(0, 0, first, 1);
+        let payloads = Payloads::new(&SizeDistribution::Fixed(100), 0.0);
+        let stamp = Stamp {
+            run: RUN,
+            producer: 0,
+            place: 0,
+            sequence: first,
+            floor,
+            due: 0,
+        };
+        let mut body = Vec::new();
+        payloads.write(0, &stamp, true, &mut body);
+        model.queues[0].push(body);
     }
 
     #[test]
@@ -295,26 +349,56 @@ mod tests {
     #[test]
     fn what_nobody_acknowledged_is_neither_missing_nor_a_fault() {
         let mut model = model();
-        let (first, _) = model.sent.begin(0, 0, 2);
-        model.sent.give_up(0, 0, first, 2);
+        let (first, _) = model.sent.begin(0, 0, 1);
+        model.sent.give_up(0, 0, first, 1);
         let found = verdict(&model);
         assert!(found.is_good(), "{found:?}");
-        let payloads = Payloads::new(&SizeDistribution::Fixed(100), 0.0);
-        let stamp = Stamp {
-            run: RUN,
-            producer: 0,
-            place: 0,
-            sequence: first,
-            floor: 0,
-            due: 0,
-        };
-        let mut body = Vec::new();
-        payloads.write(0, &stamp, true, &mut body);
-        model.queues[0].push(body);
+        push_unacknowledged(&mut model);
         let found = verdict(&model);
         assert!(found.is_good(), "{found:?}");
         assert_eq!(found.unacknowledged, 1);
         assert_eq!(model.sent.unknown(), 2);
+    }
+
+    #[test]
+    fn an_offset_that_is_not_the_answered_one_is_found_beside_what_nobody_acknowledged() {
+        let mut model = model();
+        push_unacknowledged(&mut model);
+        model.queues[0].swap(10, 11);
+        let found = verdict_after(&model);
+        assert_eq!((found.unacknowledged, found.good), (1, 300));
+        assert_eq!(found.misnumbered, 1);
+        assert!(!found.is_good());
+    }
+
+    /// Nothing was promised of it, but it stands where it should not.
+    #[test]
+    fn what_nobody_acknowledged_is_overtaken_when_it_stands_behind() {
+        let mut model = model();
+        push_unacknowledged(&mut model);
+        push_unacknowledged(&mut model);
+        let last = model.queues[0].len() - 1;
+        model.queues[0].swap(last - 1, last);
+        let found = verdict(&model);
+        assert!(found.is_good(), "{found:?}");
+        assert_eq!((found.unacknowledged, found.overtaken), (2, 1));
+    }
+
+    #[test]
+    fn what_arrived_of_a_window_is_counted_once() {
+        let mut model = model();
+        let again = model.queues[0][40].clone();
+        model.queues[0].push(again);
+        model.queues[1].pop();
+        let window = Window {
+            from: 100,
+            until: 300,
+        };
+        let mut read = Read::new(RUN, 2, 3, true);
+        read.count_within(window);
+        let mut read = note_all(&model, read);
+        let arrived = read.arrived().expect("asked for");
+        assert_eq!((arrived.messages, arrived.body_bytes), (199, 19_900));
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! A topic is read: from the start, or what others send from now on.
 
-use super::phase::{Consumed, Consumers, Measured, Phase, Producers};
-use super::produce::{conclude, starts};
+use super::phase::{Consumed, Consumers, Ledger, Measured, Phase, Producers};
+use super::produce::{conclude, count, starts};
 use super::session::Session;
 use crate::bench::load::consumer::{Aim, Check};
 use crate::bench::result::{Run, Verified};
 use crate::bench::verify::{Sent, judge};
+use std::sync::Arc;
 
 /// Messages that an empty topic is filled with.
 const FILL: u64 = 200_000;
@@ -28,7 +29,7 @@ pub(super) fn catch_up(session: &Session<'_>, run: &mut Run) -> Result<(), Strin
     let is_empty = starts == before;
     let fill_with = spec.fill.or(is_empty.then_some(FILL));
     let sent = match fill_with {
-        Some(messages) => fill(session, messages, spec.connections)?,
+        Some(messages) => fill(session, messages, spec.connections)?.map(Arc::new),
         None => None,
     };
     let ends = match &sent {
@@ -50,12 +51,15 @@ pub(super) fn catch_up(session: &Session<'_>, run: &mut Run) -> Result<(), Strin
             starts: &starts,
             aim: &|place| Aim::End(ends[place]),
             check,
-            producers: spec.connections,
+            ledger: match &sent {
+                Some(sent) => Ledger::Closed(Arc::clone(sent), None),
+                None => Ledger::None,
+            },
             wait_ms: 0,
         }),
         disturb: None,
     })?;
-    let Some(mut consumed) = fill_in(run, measured, Length::UntilTheLast) else {
+    let Some(consumed) = fill_in(run, measured, Length::UntilTheLast) else {
         return Ok(());
     };
     let is_complete = consumed.unread == 0 && consumed.gaps == 0;
@@ -71,7 +75,7 @@ pub(super) fn catch_up(session: &Session<'_>, run: &mut Run) -> Result<(), Strin
             }
             Some(found)
         }
-        _ => spec.verify.then(|| by_themselves(&mut consumed)),
+        _ => spec.verify.then(|| by_themselves(&consumed)),
     };
     conclude(run, None, verified)
 }
@@ -94,17 +98,17 @@ pub(super) fn tail(session: &Session<'_>, run: &mut Run) -> Result<(), String> {
             } else {
                 Check::Nothing
             },
-            producers: 0,
+            ledger: Ledger::None,
             wait_ms: WAIT_MS,
         }),
         disturb: None,
     })?;
-    let Some(mut consumed) = fill_in(run, measured, Length::Whole) else {
+    let Some(consumed) = fill_in(run, measured, Length::Whole) else {
         return Ok(());
     };
     run.extra
         .insert("received".to_owned(), consumed.received as f64);
-    let verified = spec.verify.then(|| by_themselves(&mut consumed));
+    let verified = spec.verify.then(|| by_themselves(&consumed));
     conclude(run, None, verified)
 }
 
@@ -157,25 +161,23 @@ fn fill_in(run: &mut Run, measured: Measured, length: Length) -> Option<Consumed
     run.seconds = window.seconds();
     run.server = measured.server;
     run.client = measured.client;
-    run.messages = consumed.recorder.messages;
-    run.body_bytes = consumed.recorder.body_bytes;
-    run.latency = consumed.recorder.latency();
-    run.timeline = consumed.recorder.timeline();
+    count(run, &mut consumed.recorder);
     Some(consumed)
 }
 
-/// What can be said of messages whose sender is not known: each by its checksum, all by their
-/// queue offsets, which have no gaps. What was not reached in time is not missing; what the
-/// broker did not give in that time is.
-fn by_themselves(consumed: &mut Consumed) -> Verified {
+/// What can be said of messages whose sender is not known: each by its checksums, those of this
+/// harness by their sequences, all by their queue offsets, which have no gaps. What was not
+/// reached in time is not missing; what the broker did not give in that time is.
+pub(super) fn by_themselves(consumed: &Consumed) -> Verified {
+    let found = &consumed.found;
+    let faults = found.wrong + found.doubled + found.misplaced;
     Verified {
-        good: consumed.received.saturating_sub(consumed.damaged),
+        good: consumed.received.saturating_sub(faults),
         missing: match consumed.is_cut {
             true => consumed.gaps,
             false => consumed.gaps.saturating_add(consumed.unread),
         },
-        wrong: consumed.damaged,
-        ..Verified::default()
+        ..found.clone()
     }
 }
 

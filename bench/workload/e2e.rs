@@ -2,8 +2,8 @@
 //! several that read everything each.
 
 use super::consume::{WAIT_MS, group};
-use super::phase::{Consumers, Measured, Phase, Producers};
-use super::produce::{conclude, starts};
+use super::phase::{Consumers, Ledger, Measured, Phase, Producers};
+use super::produce::{conclude, count, starts};
 use super::session::Session;
 use crate::bench::load::consumer::{Aim, Check};
 use crate::bench::result::{Run, Verified};
@@ -35,7 +35,7 @@ pub(super) fn run(session: &Session<'_>, run: &mut Run) -> Result<(), String> {
             } else {
                 Check::Nothing
             },
-            producers: spec.connections,
+            ledger: Ledger::Open(spec.connections),
             wait_ms: WAIT_MS,
         }),
         disturb: None,
@@ -53,12 +53,9 @@ pub(super) fn run(session: &Session<'_>, run: &mut Run) -> Result<(), String> {
     run.seconds = window.seconds();
     run.server = server;
     run.client = client;
-    run.messages = consumed.recorder.messages;
-    run.body_bytes = consumed.recorder.body_bytes;
+    count(run, &mut consumed.recorder);
     run.failed = produced.failed;
     run.late = produced.late;
-    run.latency = consumed.recorder.latency();
-    run.timeline = consumed.recorder.timeline();
     let mut extra = |name: &str, value: f64| {
         run.extra.insert(name.to_owned(), value);
     };

@@ -1,8 +1,8 @@
 //! Producers alone, then beside a consumer that lags behind and reads old messages.
 
-use super::consume::{fill, group};
-use super::phase::{Consumers, Measured, Phase, Produced, Producers};
-use super::produce::{conclude, fill_in, read_back, starts};
+use super::consume::{by_themselves, fill, group};
+use super::phase::{Consumers, Ledger, Measured, Phase, Produced, Producers};
+use super::produce::{conclude, faults, fill_in, read_back, starts};
 use super::session::Session;
 use crate::bench::load::consumer::{Aim, Check};
 use crate::bench::result::{Latency, Run};
@@ -50,7 +50,7 @@ pub(super) fn run(session: &Session<'_>, run: &mut Run) -> Result<(), String> {
             } else {
                 Check::Nothing
             },
-            producers: 0,
+            ledger: Ledger::None,
             wait_ms: 0,
         }),
         ..phase
@@ -80,17 +80,15 @@ pub(super) fn run(session: &Session<'_>, run: &mut Run) -> Result<(), String> {
     if consumed.recorder.messages == 0 {
         return Err("the reader received nothing in the measured part".to_owned());
     }
-    if consumed.damaged + consumed.gaps > 0 {
-        return Err(format!(
-            "the reader found {} damaged messages and {} gaps",
-            consumed.damaged, consumed.gaps
-        ));
+    let found = faults(&by_themselves(&consumed));
+    if !found.is_empty() {
+        return Err(format!("the reader beside them: {}", found.join("; ")));
     }
     let refusal = alone_produced.refusal.or(produced.refusal);
     add(&mut sent, alone_produced.sent);
     add(&mut sent, produced.sent);
-    let verified = match &sent {
-        Some(sent) => Some(read_back(session, sent, &starts)?),
+    let verified = match sent {
+        Some(sent) => Some(read_back(session, sent, &starts, None)?.verified),
         None => None,
     };
     conclude(run, refusal.as_deref(), verified)

@@ -12,10 +12,10 @@ use crate::bench::load::production::{self, Line};
 use crate::bench::load::template::Pull;
 use crate::bench::measure::recorder::{Recorder, Window};
 use crate::bench::measure::server::Usage;
-use crate::bench::result::{ClientUse, ServerUse, Stalls};
+use crate::bench::result::{ClientUse, ServerUse, Stalls, Verified};
 use crate::bench::verify::{Read, Sent};
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 use std::thread::ScopedJoinHandle;
 
 /// Between the making of the connections and the first request, in ns.
@@ -55,10 +55,21 @@ pub(super) struct Consumers<'a> {
     pub aim: &'a dyn Fn(usize) -> Aim,
     /// How messages are looked at.
     pub check: Check,
-    /// Producers whose messages may come.
-    pub producers: usize,
+    /// Whose messages may come, where [`Check::Stamps`] looks at them.
+    pub ledger: Ledger,
     /// How long the broker may hold a pull, in ms.
     pub wait_ms: u64,
+}
+
+/// What readers know of what was sent.
+#[derive(Clone)]
+pub(super) enum Ledger {
+    /// Nothing.
+    None,
+    /// So many producers send, still: what they sent is known at the end.
+    Open(usize),
+    /// They have sent this. Of the messages that were due in the window it is counted which come.
+    Closed(Arc<Sent>, Option<Window>),
 }
 
 /// What is done to the broker in the middle of a phase.
@@ -95,7 +106,7 @@ pub(super) struct Consumed {
     pub reads: Vec<Read>,
     pub received: u64,
     pub gaps: u64,
-    pub damaged: u64,
+    pub found: Verified,
     pub pulls: u64,
     pub unread: u64,
     pub is_cut: bool,
@@ -295,19 +306,24 @@ impl Session<'_> {
         connections: Vec<(usize, Connection)>,
     ) -> Vec<consumer::Job> {
         let threads = self.spec.threads.min(connections.len());
+        let (places, alone) = (self.places(), self.route.is_new);
+        let groups = match consumers.check {
+            Check::Stamps => &consumers.groups[..],
+            Check::Nothing | Check::Records => &[],
+        };
         let reads = || {
-            let read = |_: &String| {
-                Read::new(
-                    self.run,
-                    consumers.producers,
-                    self.places(),
-                    self.route.is_new,
-                )
+            let read = |_: &String| match consumers.ledger.clone() {
+                Ledger::None => None,
+                Ledger::Open(producers) => Some(Read::new(self.run, producers, places, alone)),
+                Ledger::Closed(sent, window) => {
+                    let mut read = Read::of(self.run, sent, alone);
+                    if let Some(window) = window {
+                        read.count_within(window);
+                    }
+                    Some(read)
+                }
             };
-            match consumers.check {
-                Check::Stamps => consumers.groups.iter().map(read).collect(),
-                Check::Nothing | Check::Records => Vec::new(),
-            }
+            groups.iter().filter_map(read).collect()
         };
         let mut jobs: Vec<consumer::Job> = (0..threads)
             .map(|_| consumer::Job {
@@ -455,7 +471,7 @@ fn join_consumers(
         reads: Vec::new(),
         received: 0,
         gaps: 0,
-        damaged: 0,
+        found: Verified::default(),
         pulls: 0,
         unread: 0,
         is_cut: false,
@@ -478,7 +494,7 @@ fn join_consumers(
         }
         all.received += one.received;
         all.gaps = all.gaps.saturating_add(one.gaps);
-        all.damaged += one.damaged;
+        all.found.add(&one.found);
         all.pulls += one.pulls;
         all.unread = all.unread.saturating_add(one.unread);
         all.is_cut |= one.is_cut;

@@ -1,12 +1,14 @@
 //! Messages are sent; then all of them are read back.
 
 use super::Mode;
-use super::phase::{Consumers, Measured, Phase, Produced, Producers};
+use super::phase::{Consumers, Ledger, Measured, Phase, Produced, Producers};
 use super::session::Session;
 use crate::bench::load::clock;
 use crate::bench::load::consumer::{Aim, Check};
+use crate::bench::measure::recorder::{Recorder, Window};
 use crate::bench::result::{Run, Verified};
 use crate::bench::verify::{Read, Sent, judge};
+use std::sync::Arc;
 
 /// Longest time in which all messages are read back, in seconds.
 const READ_BACK_MAX: f64 = 3600.0;
@@ -48,17 +50,22 @@ pub(super) fn run(session: &Session<'_>, run: &mut Run) -> Result<(), String> {
     run.server = server;
     run.client = client;
     fill_in(run, &mut produced);
-    let mut verified = match &produced.sent {
-        Some(sent) => Some(read_back(session, sent, &starts)?),
-        None => None,
+    let Some(sent) = produced.sent else {
+        return conclude(run, produced.refusal.as_deref(), None);
     };
-    if let (Mode::OneWay, Some(verified)) = (spec.mode, &mut verified) {
-        // None is acknowledged, and none promised: what is there is good, the rest is told.
+    let is_one_way = spec.mode == Mode::OneWay;
+    let mut found = read_back(session, sent, &starts, is_one_way.then_some(window))?;
+    if let Some(arrived) = &mut found.arrived {
+        // None is acknowledged, and none promised: what is there is good, and is the broker's
+        // rate; the rest is told.
+        let written = count(run, arrived);
+        let verified = &mut found.verified;
         verified.good = std::mem::take(&mut verified.unacknowledged);
         let lost = produced.requested.saturating_sub(verified.good);
         run.extra.insert("one_way_lost".to_owned(), lost as f64);
+        run.extra.insert("one_way_sent".to_owned(), written as f64);
     }
-    conclude(run, produced.refusal.as_deref(), verified)
+    conclude(run, produced.refusal.as_deref(), Some(found.verified))
 }
 
 /// Where the queues end before anything is sent. Those of new topics are empty.
@@ -71,12 +78,35 @@ pub(super) fn starts(session: &Session<'_>) -> Result<Vec<i64>, String> {
 
 /// Puts what producers found into the result.
 pub(super) fn fill_in(run: &mut Run, produced: &mut Produced) {
-    run.messages = produced.recorder.messages;
-    run.body_bytes = produced.recorder.body_bytes;
+    count(run, &mut produced.recorder);
     run.failed = produced.failed;
     run.late = produced.late;
-    run.latency = produced.recorder.latency();
-    run.timeline = produced.recorder.timeline();
+}
+
+/// Puts messages and latencies into the result. Returns the messages that were there before.
+pub(super) fn count(run: &mut Run, recorder: &mut Recorder) -> u64 {
+    run.body_bytes = recorder.body_bytes;
+    run.latency = recorder.latency();
+    run.timeline = recorder.timeline();
+    std::mem::replace(&mut run.messages, recorder.messages)
+}
+
+/// What is wrong with messages, as text.
+pub(super) fn faults(found: &Verified) -> Vec<String> {
+    let counts = [
+        (found.missing, "acknowledged messages are missing"),
+        (found.doubled, "messages are there twice"),
+        (found.misplaced, "messages are out of order"),
+        (found.wrong, "messages have another content"),
+        (
+            found.misnumbered,
+            "queues have other queue offsets than were answered",
+        ),
+    ];
+    let wrong = counts.into_iter().filter(|&(count, _)| count > 0);
+    wrong
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect()
 }
 
 /// Names what was wrong.
@@ -94,18 +124,7 @@ pub(super) fn conclude(
         ));
     }
     if let Some(found) = &verified {
-        let counts = [
-            (found.missing, "acknowledged messages are missing"),
-            (found.doubled, "messages are there twice"),
-            (found.misplaced, "messages are out of order"),
-            (found.wrong, "messages have another content"),
-            (
-                found.misnumbered,
-                "queues have other queue offsets than were answered",
-            ),
-        ];
-        let wrong = counts.into_iter().filter(|&(count, _)| count > 0);
-        faults.extend(wrong.map(|(count, what)| format!("{count} {what}")));
+        faults.extend(self::faults(found));
     }
     if faults.is_empty() && run.messages == 0 {
         faults.push("no message went through in the measured part".to_owned());
@@ -118,12 +137,21 @@ pub(super) fn conclude(
     }
 }
 
+/// What was found when everything was read back.
+pub(super) struct Found {
+    pub verified: Verified,
+    /// Messages that were due in the window that was asked for, each once.
+    pub arrived: Option<Recorder>,
+}
+
 /// Reads everything that was acknowledged, and whatever is behind it.
 pub(super) fn read_back(
     session: &Session<'_>,
-    sent: &Sent,
+    sent: Sent,
     starts: &[i64],
-) -> Result<Verified, String> {
+    window: Option<Window>,
+) -> Result<Found, String> {
+    let sent = Arc::new(sent);
     let ends = if session.spec.mode == Mode::OneWay {
         settle(session)?
     } else {
@@ -139,15 +167,18 @@ pub(super) fn read_back(
             starts,
             aim: &|place| Aim::End(ends[place]),
             check: Check::Stamps,
-            producers: sent.producers(),
+            ledger: Ledger::Closed(Arc::clone(&sent), window),
             wait_ms: 0,
         }),
         disturb: None,
     })?;
     let consumed = measured.consumed.map(|consumed| consumed.reads);
     let mut reads = consumed.unwrap_or_default().into_iter();
-    let read: Read = reads.next().ok_or("nothing was read back")?;
-    Ok(judge(sent, &read))
+    let mut read: Read = reads.next().ok_or("nothing was read back")?;
+    Ok(Found {
+        verified: judge(&sent, &read),
+        arrived: read.arrived(),
+    })
 }
 
 /// Waits until one-way sends have arrived: until the queues stay as they are.

@@ -90,11 +90,10 @@ pub(super) fn run(session: &Session<'_>, run: &mut Run) -> Result<(), String> {
     if !outage.is_over() {
         return Err("the broker acknowledged nothing after it was stopped".to_owned());
     }
-    let verified = match &produced.sent {
+    let verified = match produced.sent {
         Some(sent) => {
-            run.extra
-                .insert("outcome_unknown".to_owned(), sent.unknown() as f64);
-            Some(read_back(session, sent, &starts)?)
+            extra("outcome_unknown", sent.unknown() as f64);
+            Some(read_back(session, sent, &starts, None)?.verified)
         }
         None => None,
     };

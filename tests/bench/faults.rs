@@ -63,6 +63,23 @@ fn sends_without_answers_end_with_the_timeout() {
     produce(address).failed(&format!("{address} did not answer within 1 s"));
 }
 
+/// Sends that want no answer have none that could be waited for.
+#[test]
+fn one_way_sends_that_nobody_takes_in_end_with_the_timeout() {
+    let address = broker(|request| {
+        if request.fixed.code == 310 {
+            std::thread::sleep(std::time::Duration::from_secs(60));
+        }
+        Answer::Silence
+    });
+    let to = address.to_string();
+    let mut options = vec!["produce", "--broker", &to, "--mode", "oneway"];
+    options.extend(OPTIONS);
+    bench(&options).failed(&format!(
+        "{address} did not take in what was sent within 1 s"
+    ));
+}
+
 #[test]
 fn refusals_are_named_with_code_and_remark() {
     let address = broker(|_| Answer::Reply(Response::error(2, "[PCBUSY] no room\nat Java")));

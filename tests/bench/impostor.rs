@@ -1,5 +1,6 @@
 //! Servers that are no brokers, or bad ones.
 
+use crate::common::{Pull, shared};
 use ringmq::wire::command::{Request, Response};
 use ringmq::wire::frame::{Split, split};
 use ringmq::wire::header::{Header, Scratch};
@@ -69,4 +70,31 @@ pub fn broker(answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> So
             }
         }
     })
+}
+
+/// A number of a request that must have it.
+pub fn number(request: &Request, name: &str) -> i64 {
+    let number = request.get(name).and_then(|text| text.parse().ok());
+    number.unwrap_or_else(|| panic!("no {name} in {request:?}"))
+}
+
+/// What the shared broker answers, also to sends that want no answer. It holds no pull.
+pub fn forward(request: &Request) -> Response {
+    let mut request = request.clone();
+    request.fixed.flag = 0;
+    if request.fixed.code == 11 {
+        let topic = request.get("topic").expect("a topic");
+        let (queue, offset) = (number(&request, "queueId"), number(&request, "queueOffset"));
+        let pull = Pull::new(topic, queue as i32, offset);
+        request = pull.max(number(&request, "maxMsgNums") as i32).into();
+    }
+    let answer = shared().connect().call(request);
+    let mut response = Response::body(answer.body);
+    response.code = answer.code;
+    for name in ["offset", "queueOffset", "nextBeginOffset"] {
+        if let Some(value) = answer.ext.get(name) {
+            response = response.with(name, value);
+        }
+    }
+    response
 }

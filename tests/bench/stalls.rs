@@ -1,8 +1,8 @@
 //! Brokers that stall are measured with their stalls.
 
 use crate::command::{Found, bench};
-use crate::common::{Pull, eventually, queue_offset, shared, unique};
-use crate::impostor::{Answer, broker};
+use crate::common::{eventually, queue_offset, shared, unique};
+use crate::impostor::{Answer, broker, forward};
 use ringmq::wire::command::{Request, Response};
 use std::net::SocketAddr;
 use std::sync::OnceLock;
@@ -58,31 +58,22 @@ fn an_open_loop_is_charged_for_a_stall() {
 
 /// Hands pulls on to the shared broker, but lets those of the time from `from` to `until` after
 /// the first wait for its end. All else it answers at once.
-fn stalling_pulls(topic: &str, from: Duration, until: Duration) -> SocketAddr {
-    let (topic, first) = (topic.to_owned(), OnceLock::new());
-    broker(move |request: &Request| {
-        let number = |name| request.get(name).and_then(|text| text.parse().ok());
-        match request.fixed.code {
-            30 | 31 => Answer::Reply(Response::ok().with("offset", 0)),
-            11 => {
-                let now = first.get_or_init(Instant::now).elapsed();
-                if (from..until).contains(&now) {
-                    sleep(until - now);
-                }
-                let queue = number("queueId").expect("a queue") as i32;
-                let offset = number("queueOffset").expect("an offset");
-                let pull = Pull::new(&topic, queue, offset);
-                let answer = shared().connect().call(pull);
-                let next = answer.int("nextBeginOffset");
-                let mut response = Response::body(answer.body);
-                response.code = answer.code;
-                if answer.code != 0 {
-                    sleep(Duration::from_millis(5));
-                }
-                Answer::Reply(response.with("nextBeginOffset", next))
+fn stalling_pulls(from: Duration, until: Duration) -> SocketAddr {
+    let first = OnceLock::new();
+    broker(move |request: &Request| match request.fixed.code {
+        30 | 31 => Answer::Reply(Response::ok().with("offset", 0)),
+        11 => {
+            let now = first.get_or_init(Instant::now).elapsed();
+            if (from..until).contains(&now) {
+                sleep(until - now);
             }
-            _ => Answer::Reply(Response::error(3, "unknown")),
+            let response = forward(request);
+            if response.code != 0 {
+                sleep(Duration::from_millis(5));
+            }
+            Answer::Reply(response)
         }
+        _ => Answer::Reply(Response::error(3, "unknown")),
     })
 }
 
@@ -105,7 +96,7 @@ fn a_tail_is_charged_for_a_stall_at_its_end() {
             answer.code == 0 && answer.int("offset") > 0
         });
         let stall = (Duration::from_millis(2000), Duration::from_millis(4500));
-        let to = stalling_pulls(topic, stall.0, stall.1).to_string();
+        let to = stalling_pulls(stall.0, stall.1).to_string();
         let mut options = vec!["consume", "--broker", &to, "--topic", topic, "--tail"];
         options.extend(["--queues", "2", "--seconds", "3"]);
         let found = bench(&options).good();
