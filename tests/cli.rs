@@ -6,6 +6,8 @@ mod common;
 mod brokers;
 #[path = "cli/command.rs"]
 mod command;
+#[path = "cli/follow.rs"]
+mod follow;
 #[path = "cli/groups.rs"]
 mod groups;
 #[path = "cli/liars.rs"]

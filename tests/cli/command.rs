@@ -2,9 +2,11 @@
 
 use crate::common::Server;
 use serde_json::Value;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// What came of a command.
 pub struct Found {
@@ -125,7 +127,110 @@ pub fn start(server: &Server, line: &str) -> Child {
         .expect("the binary starts")
 }
 
+/// Starts `ringmq` with an input that is written to while it runs.
+pub fn open(server: &Server, line: &str) -> (Watched, ChildStdin) {
+    let mut child = prepare(server.nameserver(), line)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let stdin = child.stdin.take().expect("piped");
+    (Watched::of(child), stdin)
+}
+
 /// Waits for a started command.
 pub fn end(child: Child) -> Found {
     found(child.wait_with_output().expect("it ends"))
+}
+
+/// A command while it runs, and what it has written so far. It ends with its watcher.
+pub struct Watched {
+    child: Child,
+    stdout: Arc<Mutex<Vec<String>>>,
+    stderr: Arc<Mutex<Vec<String>>>,
+}
+
+impl Watched {
+    /// Watches a command that was started.
+    pub fn of(mut child: Child) -> Watched {
+        let stdout = gathered(child.stdout.take().expect("piped"));
+        let stderr = gathered(child.stderr.take().expect("piped"));
+        Watched {
+            child,
+            stdout,
+            stderr,
+        }
+    }
+
+    /// Lines of standard output.
+    pub fn lines(&self) -> Vec<String> {
+        self.stdout.lock().unwrap().clone()
+    }
+
+    /// Waits until a line of standard output holds this.
+    #[track_caller]
+    pub fn shows(&self, text: &str) {
+        self.until(text, || self.lines().iter().any(|line| line.contains(text)));
+    }
+
+    /// Waits until standard error holds this.
+    #[track_caller]
+    pub fn says(&self, text: &str) {
+        self.until(text, || self.errors().contains(text));
+    }
+
+    /// Everything on standard error.
+    pub fn errors(&self) -> String {
+        self.stderr.lock().unwrap().join("\n")
+    }
+
+    #[track_caller]
+    fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let began = Instant::now();
+        while !holds() {
+            let (out, err) = (self.lines().len(), self.errors());
+            assert!(
+                began.elapsed() < Duration::from_secs(60),
+                "no {what:?} within 60 s; {out} lines, and {err:?}"
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: a plain system call; the child is not yet waited for.
+        unsafe { libc::kill(self.child.id() as i32, signal) };
+    }
+
+    /// Waits for its end: its exit code.
+    #[track_caller]
+    pub fn ended(&mut self, limit: Duration) -> Option<i32> {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                return status.code();
+            }
+            let errors = self.errors();
+            assert!(began.elapsed() < limit, "still running: {errors}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn gathered(from: impl Read + Send + 'static) -> Arc<Mutex<Vec<String>>> {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let sink = lines.clone();
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            sink.lock().unwrap().push(line);
+        }
+    });
+    lines
 }

@@ -161,13 +161,13 @@ fn offsets_go_where_they_are_told() {
 }
 
 /// A member that answers what brokers ask it.
-struct Member {
+pub struct Member {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Member {
-    fn join(server: &Server, id: &str, group: &str, topic: &str) -> Member {
+    pub fn join(server: &Server, id: &str, group: &str, topic: &str) -> Member {
         let mut client = server.connect();
         client
             .call(heartbeat(&Consumer::new(id, group, topic)))

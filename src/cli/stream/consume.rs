@@ -4,11 +4,12 @@ use super::format::{Format, Kind, TEMPLATE_HELP};
 use super::tail::{From, Tail};
 use super::{Stop, failure};
 use crate::cli::admin::{Common, Context, refuse};
-use crate::cli::show::{Failure, exit, parse_time};
+use crate::cli::show::{Failure, parse_time};
 use clap::Args;
 use ringmq::client::admin::StoredMessage;
 use ringmq::client::{
-    ClientSettings, ConsumeFromWhere, Filter, PullConsumer, PullConsumerSettings, Subscription,
+    ClientSettings, ConsumeFromWhere, Error, ErrorKind, Filter, PullConsumer, PullConsumerSettings,
+    ReceivedMessage, Subscription,
 };
 use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
@@ -208,28 +209,20 @@ impl ConsumeArgs {
     fn read(&self, context: &mut Context, sink: &mut Sink, stop: &Stop) -> Result<(), Failure> {
         let only = self.queue.as_ref();
         let mut tail = Tail::new(context, &self.topic, only, &self.tag, self.from)?;
-        let mut troubled = false;
         while !stop.is_asked() {
-            let round = match tail.round(context, self.follow) {
-                // Who follows outlives a broker that starts again.
-                Err(failure) if self.follow && failure.code == exit::FAILED => {
-                    if !troubled {
-                        eprintln!("ringmq: {failure}\n  it is tried again");
-                    }
-                    troubled = true;
-                    std::thread::sleep(LOOK * 10);
-                    continue;
-                }
-                other => other?,
-            };
-            troubled = false;
-            let Some(messages) = round else { break };
-            if messages.is_empty() && self.follow {
-                std::thread::sleep(LOOK);
+            let round = tail.round(context, self.follow);
+            if let Err(end) = sink.write(&round.messages) {
+                return end_of(end);
             }
-            match sink.write(&messages) {
-                Ok(()) => {}
-                Err(end) => return end_of(end),
+            match round.fault {
+                // Who follows outlives a broker that starts again.
+                Some(fault) if self.follow && fault.passes => try_again(&fault.failure),
+                Some(fault) => return Err(fault.failure),
+                None if round.done => break,
+                None => {}
+            }
+            if self.follow && round.messages.is_empty() {
+                std::thread::sleep(LOOK);
             }
         }
         Ok(())
@@ -273,10 +266,16 @@ impl ConsumeArgs {
     fn poll(&self, consumer: &PullConsumer, sink: &mut Sink, stop: &Stop) -> Result<(), Failure> {
         let mut last = Instant::now();
         let mut has_queues = false;
+        let mut troubled = false;
         while !stop.is_asked() {
-            let found = consumer
-                .poll(Duration::from_millis(500))
-                .map_err(|error| failure(&error))?;
+            let found = match consumer.poll(Duration::from_millis(500)) {
+                Err(error) => {
+                    self.outlive(&error, &mut troubled)?;
+                    std::thread::sleep(LOOK);
+                    continue;
+                }
+                Ok(found) => found,
+            };
             if found.is_empty() {
                 has_queues = has_queues
                     || consumer
@@ -297,12 +296,7 @@ impl ConsumeArgs {
             let count = (sink.written - before) as usize;
             if !matches!(written, Err(End::Closed | End::Failed(_))) {
                 // Of the last poll only what was written counts as consumed.
-                let mut offsets = HashMap::new();
-                for message in &found[..count] {
-                    offsets.insert(message.queue.clone(), message.queue_offset + 1);
-                }
-                let stored = consumer.commit_offsets(offsets.into_iter().collect());
-                stored.wait().map_err(|error| failure(&error))?;
+                self.store(consumer, &found[..count], &mut troubled)?;
             }
             if let Err(end) = written {
                 return end_of(end);
@@ -310,6 +304,51 @@ impl ConsumeArgs {
         }
         Ok(())
     }
+
+    /// Stores how far the queues are read, each by itself: one that cannot be stored is in no
+    /// other's way.
+    fn store(
+        &self,
+        consumer: &PullConsumer,
+        written: &[ReceivedMessage],
+        troubled: &mut bool,
+    ) -> Result<(), Failure> {
+        let mut offsets = HashMap::new();
+        for message in written {
+            offsets.insert(message.queue.clone(), message.queue_offset + 1);
+        }
+        let stored: Vec<_> = offsets
+            .into_iter()
+            .map(|offset| consumer.commit_offsets(vec![offset]))
+            .collect();
+        for stored in stored {
+            match stored.wait() {
+                Ok(()) => *troubled = false,
+                // Another member has the queue now, and goes on where the group had stored it.
+                Err(error) if matches!(error.kind(), ErrorKind::State { .. }) => {}
+                Err(error) => self.outlive(&error, troubled)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on after an error that may pass, where more is waited for: the client tries again by
+    /// itself. It is told once.
+    fn outlive(&self, error: &Error, troubled: &mut bool) -> Result<(), Failure> {
+        let failure = failure(error);
+        if !self.follow || !error.is_retryable() {
+            return Err(failure);
+        }
+        if !std::mem::replace(troubled, true) {
+            try_again(&failure);
+        }
+        Ok(())
+    }
+}
+
+/// Tells of what does not end who follows.
+fn try_again(failure: &Failure) {
+    eprintln!("ringmq: {failure}\n  it is tried again");
 }
 
 fn end_of(end: End) -> Result<(), Failure> {

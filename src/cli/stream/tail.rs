@@ -1,11 +1,18 @@
 //! All queues of a topic are read side by side, without a group and without a trace at the broker.
 
 use crate::cli::admin::{Context, fits};
-use crate::cli::show::Failure;
-use ringmq::client::admin::{AdminError, StoredMessage, TOOLS_GROUP};
+use crate::cli::show::{Failure, exit, now_ms};
+use ringmq::client::admin::{Admin, AdminError, StoredMessage, TOOLS_GROUP};
+use std::time::{Duration, Instant};
 
 /// Messages that one pull asks for.
 const PULL_MESSAGES: i32 = 32;
+/// Between two looks at the route.
+const REFRESH: Duration = Duration::from_secs(30);
+/// Until a broker that failed is asked again, and the route with it.
+const BROKER_REST: Duration = Duration::from_secs(1);
+/// The same while the route cannot be had, or brokers are missing from it.
+const ROUTE_REST: Duration = Duration::from_secs(5);
 
 /// Where reading begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +34,8 @@ struct Queue {
     next: i64,
     /// Where it ends when reading is not to go on.
     end: i64,
+    /// The route has it. One that comes back goes on where it was.
+    there: bool,
 }
 
 /// The queues of one broker.
@@ -35,13 +44,59 @@ struct Part {
     broker: String,
     address: String,
     queues: Vec<Queue>,
+    /// It has failed, and is not asked before.
+    rests_until: Option<Instant>,
+}
+
+impl Part {
+    fn is_there(&self) -> bool {
+        self.queues.iter().any(|queue| queue.there)
+    }
+}
+
+/// Why something could not be read.
+#[derive(Debug)]
+pub struct Fault {
+    /// What went wrong.
+    pub failure: Failure,
+    /// It may be better later.
+    pub passes: bool,
+}
+
+impl std::convert::From<AdminError> for Fault {
+    fn from(error: AdminError) -> Fault {
+        let retryable = error.is_retryable();
+        let failure = Failure::from(error);
+        Fault {
+            passes: retryable || failure.code == exit::FAILED,
+            failure,
+        }
+    }
+}
+
+/// What one look at all queues comes to.
+#[derive(Debug, Default)]
+pub struct Round {
+    /// What was found, messages of one queue in their order.
+    pub messages: Vec<StoredMessage>,
+    /// What could not be read: the messages are there all the same. For who follows, one that
+    /// passes is told once, however often it is tried again.
+    pub fault: Option<Fault>,
+    /// All is read.
+    pub done: bool,
 }
 
 /// A topic that is read.
 pub struct Tail {
     topic: String,
+    only: Option<(String, i32)>,
     expression: String,
+    from: From,
     parts: Vec<Part>,
+    /// When the route is looked at again.
+    refresh_at: Instant,
+    /// The route could not be had.
+    lost_route: bool,
 }
 
 impl Tail {
@@ -56,37 +111,22 @@ impl Tail {
         expression: &str,
         from: From,
     ) -> Result<Tail, Failure> {
-        let route = context.admin.route(topic)?;
-        let mut parts = Vec::new();
-        for (broker, address) in context.admin.brokers_of_topic(topic)? {
-            let data = route.queue_datas.iter();
-            let mut data = data.filter(|data| data.broker_name == broker && data.perm & 4 != 0);
-            let count = data.next().map_or(0, |data| data.read_queue_nums);
-            let mut ids: Vec<i32> = (0..count).collect();
-            if let Some((name, id)) = only {
-                ids.retain(|have| have == id && *name == broker);
-            }
-            let mut queues = Vec::new();
-            for id in ids {
-                let admin = &mut context.admin;
-                let end = admin.max_offset(&address, topic, id)?;
-                let next = match from {
-                    From::First => admin.min_offset(&address, topic, id)?,
-                    From::Last => end,
-                    From::Time(time) => admin.search_offset(&address, topic, id, time)?,
-                    From::Offset(offset) => offset,
-                };
-                queues.push(Queue { id, next, end });
-            }
-            if !queues.is_empty() {
-                parts.push(Part {
-                    broker,
-                    address,
-                    queues,
-                });
-            }
+        let now = now_ms();
+        let mut tail = Tail {
+            topic: topic.to_owned(),
+            only: only.cloned(),
+            expression: expression.to_owned(),
+            from,
+            parts: Vec::new(),
+            refresh_at: Instant::now() + REFRESH,
+            lost_route: false,
+        };
+        tail.refresh(&mut context.admin)?;
+        // In queues that are found later, what comes from now on is wanted from its beginning.
+        if from == From::Last {
+            tail.from = From::Time(now);
         }
-        match (parts.is_empty(), only) {
+        match (tail.parts.is_empty(), only) {
             (true, Some((broker, id))) => Err(Failure::not_found(format!(
                 "topic {topic:?} has no queue {id} on broker {broker:?} that can be read"
             ))
@@ -96,68 +136,186 @@ impl Tail {
             (true, None) => Err(Failure::not_found(format!(
                 "topic {topic:?} has no queue that can be read"
             ))),
-            _ => Ok(Tail {
-                topic: topic.to_owned(),
-                expression: expression.to_owned(),
-                parts,
-            }),
+            _ => Ok(tail),
         }
     }
 
-    /// One pull of every queue that is not at its end. Messages of one queue are in their order.
-    /// Without `follow` what came after the beginning is left out. `None`: all is read.
-    ///
-    /// # Errors
-    /// A broker does not answer, or refuses.
-    pub fn round(
-        &mut self,
-        context: &mut Context,
-        follow: bool,
-    ) -> Result<Option<Vec<StoredMessage>>, Failure> {
-        let mut found = Vec::new();
-        let mut open = false;
-        for part in &mut self.parts {
-            let mut queues: Vec<&mut Queue> = part
-                .queues
-                .iter_mut()
-                .filter(|queue| follow || queue.next < queue.end)
-                .collect();
-            if queues.is_empty() {
-                continue;
+    /// Takes over which queues there are, and where their brokers are.
+    fn refresh(&mut self, admin: &mut Admin) -> Result<(), AdminError> {
+        let route = admin.route(&self.topic)?;
+        let brokers = admin.brokers_of_topic(&self.topic)?;
+        let queues = self.parts.iter_mut().flat_map(|part| &mut part.queues);
+        queues.for_each(|queue| queue.there = false);
+        let mut fresh = Vec::new();
+        for (broker, address) in brokers {
+            let mut data = route.queue_datas.iter();
+            let data = data.find(|data| data.broker_name == broker && data.perm & 4 != 0);
+            let mut known = self.parts.iter_mut().find(|part| part.broker == broker);
+            if let Some(part) = &mut known {
+                part.address.clone_from(&address);
             }
-            open = true;
-            let places: Vec<(i32, i64)> =
-                queues.iter().map(|queue| (queue.id, queue.next)).collect();
-            let pulled = context
-                .admin
-                .pull_all(
-                    &part.address,
-                    TOOLS_GROUP,
-                    &self.topic,
-                    &places,
-                    PULL_MESSAGES,
-                    &self.expression,
-                )
-                .map_err(|error: AdminError| error.broker(&part.broker))?;
-            for (queue, pulled) in queues.iter_mut().zip(pulled) {
-                let before = queue.next;
-                for message in pulled.messages {
-                    // What a broker sends twice is shown once.
-                    let is_new = message.queue_offset >= queue.next;
-                    if is_new && (follow || message.queue_offset < queue.end) {
-                        queue.next = message.queue_offset + 1;
-                        if fits(&message, &self.expression) {
-                            found.push(message);
-                        }
-                    }
+            for id in 0..data.map_or(0, |data| data.read_queue_nums) {
+                if let Some((name, wanted)) = &self.only
+                    && (*name != broker || *wanted != id)
+                {
+                    continue;
                 }
-                queue.next = queue.next.max(pulled.next);
-                // A queue that does not move on is over, unless it is followed.
-                if queue.next == before {
-                    queue.end = before;
+                let part = known.as_deref_mut();
+                match part.and_then(|part| part.queues.iter_mut().find(|queue| queue.id == id)) {
+                    Some(queue) => queue.there = true,
+                    None => fresh.push((broker.clone(), address.clone(), id)),
                 }
             }
         }
-        Ok(open.then_some(found))
+        for (broker, address, id) in fresh {
+            let queue = self.begin(admin, &address, id)?;
+            match self.parts.iter_mut().find(|part| part.broker == broker) {
+                Some(part) => part.queues.push(queue),
+                None => self.parts.push(Part {
+                    broker,
+                    address,
+                    queues: vec![queue],
+                    rests_until: None,
+                }),
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&self, admin: &mut Admin, address: &str, id: i32) -> Result<Queue, AdminError> {
+        let topic = &self.topic;
+        let end = admin.max_offset(address, topic, id)?;
+        let next = match self.from {
+            From::First => admin.min_offset(address, topic, id)?,
+            From::Last => end,
+            From::Time(time) => admin.search_offset(address, topic, id, time)?,
+            From::Offset(offset) => offset,
+        };
+        Ok(Queue {
+            id,
+            next,
+            end,
+            there: true,
+        })
+    }
+
+    /// One pull of every queue that is not at its end. Without `follow` what came after the
+    /// beginning is left out; with it, queues and brokers that come and go are noticed, and a
+    /// broker that fails holds up no other.
+    pub fn round(&mut self, context: &mut Context, follow: bool) -> Round {
+        let admin = &mut context.admin;
+        let mut round = Round {
+            done: true,
+            ..Round::default()
+        };
+        if follow && Instant::now() >= self.refresh_at {
+            round.fault = self.look_again(admin);
+        }
+        for at in 0..self.parts.len() {
+            match self.pull(admin, at, follow, &mut round.messages) {
+                Ok(open) => round.done &= !open,
+                Err(error) => {
+                    round.done = false;
+                    let fault = self.failed(admin, at, follow, error);
+                    round.fault = round.fault.or(fault);
+                }
+            }
+        }
+        round.done &= !follow;
+        round
+    }
+
+    /// Asks for the route. Who cannot have it goes on with what is known, which is told once.
+    fn look_again(&mut self, admin: &mut Admin) -> Option<Fault> {
+        let refreshed = self.refresh(admin);
+        let rest = match refreshed.is_ok() && self.parts.iter().all(Part::is_there) {
+            true => REFRESH,
+            false => ROUTE_REST,
+        };
+        self.refresh_at = Instant::now() + rest;
+        let was_lost = std::mem::replace(&mut self.lost_route, refreshed.is_err());
+        let error = refreshed.err().filter(|_| !was_lost)?;
+        Some(Fault {
+            passes: true,
+            ..Fault::from(error)
+        })
+    }
+
+    /// A broker could not be read from. Nothing is left of it where the topic is no longer there,
+    /// or it is known to have failed.
+    fn failed(
+        &mut self,
+        admin: &mut Admin,
+        at: usize,
+        follow: bool,
+        error: AdminError,
+    ) -> Option<Fault> {
+        let part = &mut self.parts[at];
+        let fault = Fault::from(error.broker(&part.broker));
+        if !follow {
+            return Some(fault);
+        }
+        let is_known = part.rests_until.is_some();
+        let now = Instant::now();
+        part.rests_until = Some(now + BROKER_REST);
+        self.refresh_at = self.refresh_at.min(now + BROKER_REST);
+        if fault.passes {
+            return (!is_known).then_some(fault);
+        }
+        let lost_route = self.look_again(admin);
+        match self.parts[at].is_there() {
+            true => Some(fault),
+            false => lost_route,
+        }
+    }
+
+    /// One pull of the queues of one broker. Whether there may be more.
+    fn pull(
+        &mut self,
+        admin: &mut Admin,
+        at: usize,
+        follow: bool,
+        found: &mut Vec<StoredMessage>,
+    ) -> Result<bool, AdminError> {
+        let part = &mut self.parts[at];
+        if part.rests_until.is_some_and(|until| Instant::now() < until) {
+            return Ok(true);
+        }
+        let queues = part.queues.iter_mut();
+        let mut queues: Vec<&mut Queue> = queues
+            .filter(|queue| queue.there && (follow || queue.next < queue.end))
+            .collect();
+        if queues.is_empty() {
+            return Ok(false);
+        }
+        let places: Vec<(i32, i64)> = queues.iter().map(|queue| (queue.id, queue.next)).collect();
+        let pulled = admin.pull_all(
+            &part.address,
+            TOOLS_GROUP,
+            &self.topic,
+            &places,
+            PULL_MESSAGES,
+            &self.expression,
+        )?;
+        part.rests_until = None;
+        for (queue, pulled) in queues.iter_mut().zip(pulled) {
+            let before = queue.next;
+            for message in pulled.messages {
+                // What a broker sends twice is shown once.
+                let is_new = message.queue_offset >= queue.next;
+                if is_new && (follow || message.queue_offset < queue.end) {
+                    queue.next = message.queue_offset + 1;
+                    if fits(&message, &self.expression) {
+                        found.push(message);
+                    }
+                }
+            }
+            queue.next = queue.next.max(pulled.next);
+            // A queue that does not move on is over, unless it is followed.
+            if queue.next == before {
+                queue.end = before;
+            }
+        }
+        Ok(true)
     }
 }
