@@ -10,6 +10,8 @@ mod command;
 mod follow;
 #[path = "cli/groups.rs"]
 mod groups;
+#[path = "cli/inputs.rs"]
+mod inputs;
 #[path = "cli/liars.rs"]
 mod liars;
 #[path = "cli/manual.rs"]

@@ -70,6 +70,6 @@ pub use producer::{Producer, SendRequest};
 pub use pull_consumer::{NO_SUBSCRIPTIONS, PullConsumer};
 pub use push_consumer::{Batch, PushConsumer, Subscription};
 pub use settings::{
-    AllocateStrategy, ClientSettings, Compression, Listening, NameServers, ProducerSettings,
-    PullConsumerSettings, PushConsumerSettings,
+    AllocateStrategy, ClientSettings, Compression, Listening, MESSAGE_BYTES_MAX, NameServers,
+    ProducerSettings, PullConsumerSettings, PushConsumerSettings,
 };

@@ -8,15 +8,15 @@ use crate::cli::show::{Cell, Document, Failure, Format, Outcome, count, rate};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use ringmq::client::{
-    ClientSettings, Message, MessageQueue, Pending, Producer, ProducerSettings, SendRequest,
-    SendResult, SendStatus,
+    ClientSettings, Error, MESSAGE_BYTES_MAX, Message, MessageQueue, Producer, ProducerSettings,
+    SendRequest, SendResult, SendStatus,
 };
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
@@ -31,6 +31,11 @@ Examples:
 
 Exit codes: 0 all are stored; 1 nobody could be asked; 2 the command line or a line of the input is
 wrong; 3 there is no such topic; 4 refused, or some are stored and some are not.";
+
+/// Lines that are read before they are wanted.
+const LINES_AHEAD: usize = 16;
+/// Between two looks at whether somebody has asked to stop.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Sends the lines of standard input or of a file as messages.
 #[derive(Debug, Args)]
@@ -96,7 +101,7 @@ pub struct ProduceArgs {
 
     /// Longest body in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 4 << 20,
-          value_parser = clap::value_parser!(u32).range(1..=(64 << 20)))]
+          value_parser = clap::value_parser!(u32).range(1..=MESSAGE_BYTES_MAX as i64))]
     max_message_size: u32,
 
     /// Shows no progress and no sum.
@@ -164,7 +169,7 @@ impl ProduceArgs {
     fn send_all(&self) -> Outcome {
         let (input, size) = self.open()?;
         let limit = self.max_message_size as usize;
-        let mut lines = Lines::new(input, self.input, self.key_separator.clone(), limit);
+        let lines = Lines::new(input, self.input, self.key_separator.clone(), limit);
         let stop = Stop::on_signals()?;
         let client = ClientSettings::with_name_servers(&self.common.nameserver.replace(',', ";"));
         let settings = ProducerSettings {
@@ -176,37 +181,39 @@ impl ProduceArgs {
         let producer = Producer::start(&client, settings).map_err(|error| failure(&error))?;
         let topic: Arc<str> = Arc::from(self.topic.as_str());
         let begin = Instant::now();
-        let progress = self.progress(size);
         let mut pacing = Pacing::new(self.rate);
-        let mut under_way: VecDeque<(u64, usize, Pending<SendResult>)> = VecDeque::new();
-        let mut sums = Sums::default();
+        let lines = read_ahead(lines);
+        let mut sends = Sends::new(self.progress(size));
         let mut wrong_line = None;
-        while !stop.is_asked() && (self.keep_going || sums.failed == 0) {
-            let line = match lines.next() {
-                Ok(Some(line)) => line,
-                Ok(None) => break,
-                Err(why) => {
+        let goes_on =
+            |sends: &Sends| !stop.is_asked() && (self.keep_going || sends.sums.failed == 0);
+        while goes_on(&sends) {
+            if sends.under_way >= self.in_flight as usize {
+                sends.settle(LOOK);
+                continue;
+            }
+            // What has become of others is told while the next line is waited for.
+            sends.settle(Duration::ZERO);
+            let (number, line) = match lines.recv_timeout(LOOK) {
+                Ok((number, Ok(line))) => (number, line),
+                Ok((_, Err(why))) => {
                     wrong_line = Some(why);
                     break;
                 }
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => break,
             };
-            let mut wait = pacing.wait(Instant::now());
-            while !wait.is_zero() && !stop.is_asked() {
-                let step = wait.min(Duration::from_millis(50));
-                std::thread::sleep(step);
-                wait -= step;
+            let now = Instant::now();
+            let due = now + pacing.wait(now);
+            let wait = || due.saturating_duration_since(Instant::now());
+            while !wait().is_zero() && goes_on(&sends) {
+                sends.settle(wait().min(LOOK));
             }
-            let bytes = line.body.len();
-            let send = producer.send_async(self.request(&topic, line));
-            under_way.push_back((lines.number(), bytes, send));
-            if under_way.len() >= self.in_flight as usize {
-                settle(&mut sums, &mut under_way, &progress);
+            if goes_on(&sends) {
+                sends.begin(&producer, number, self.request(&topic, line));
             }
         }
-        while !under_way.is_empty() {
-            settle(&mut sums, &mut under_way, &progress);
-        }
-        progress.finish_and_clear();
+        let sums = sends.end();
         let stopped = producer.shutdown();
         if let (Err(error), 0) = (stopped, sums.failed) {
             eprintln!("ringmq: {error}");
@@ -214,7 +221,7 @@ impl ProduceArgs {
         self.sum(&sums, begin.elapsed(), wrong_line)
     }
 
-    fn open(&self) -> Result<(Box<dyn BufRead>, Option<u64>), Failure> {
+    fn open(&self) -> Result<(Box<dyn BufRead + Send>, Option<u64>), Failure> {
         if self.file.as_os_str() == "-" {
             if io::stdin().is_terminal() && !self.quiet {
                 eprintln!("Every line is a message to {:?}; Ctrl-D ends.", self.topic);
@@ -231,7 +238,9 @@ impl ProduceArgs {
         Ok((Box::new(BufReader::with_capacity(64 << 10, file)), size))
     }
 
-    fn request(&self, topic: &Arc<str>, line: Line) -> SendRequest {
+    /// The message of a line, and the bytes of its body.
+    fn request(&self, topic: &Arc<str>, line: Line) -> (usize, SendRequest) {
+        let bytes = line.body.len();
         let mut message = Message::new(topic.clone(), line.body);
         for (name, value) in self.properties.iter().chain(&line.properties) {
             message = message.property(name, value);
@@ -251,12 +260,13 @@ impl ProduceArgs {
             message = message.sharding_key(key);
         }
         let request = SendRequest::from(message);
-        match &self.queue {
+        let request = match &self.queue {
             Some((broker, queue)) => {
                 request.queue(MessageQueue::new(topic.clone(), broker.as_str(), *queue))
             }
             None => request,
-        }
+        };
+        (bytes, request)
     }
 
     /// Progress on a terminal: of the file, or a count.
@@ -327,38 +337,102 @@ impl ProduceArgs {
     }
 }
 
-/// Waits for the message that has been on its way for longest.
-fn settle(
-    sums: &mut Sums,
-    under_way: &mut VecDeque<(u64, usize, Pending<SendResult>)>,
-    progress: &ProgressBar,
-) {
-    let Some((line, bytes, send)) = under_way.pop_front() else {
-        return;
-    };
-    match send.wait() {
-        Ok(result) => {
-            sums.stored += 1;
-            sums.bytes = sums.bytes.saturating_add(bytes as i64);
-            sums.not_flushed += i64::from(result.status != SendStatus::SendOk);
+/// Lines of the input with their numbers, read by a thread of their own: an input that says nothing
+/// holds up nobody. Ends at the end, or with the first line that is no message.
+fn read_ahead(
+    mut lines: Lines<Box<dyn BufRead + Send>>,
+) -> Receiver<(u64, Result<Line, LineFault>)> {
+    let (ahead, inbox) = mpsc::sync_channel(LINES_AHEAD);
+    std::thread::spawn(move || {
+        while let Some(line) = lines.next().transpose() {
+            let is_wrong = line.is_err();
+            if ahead.send((lines.number(), line)).is_err() || is_wrong {
+                break;
+            }
         }
-        Err(error) => {
-            sums.failed += 1;
-            sums.first_failure.get_or_insert_with(|| {
-                let failure = failure(&error);
-                Failure {
-                    message: format!("line {line}: {}", failure.message),
-                    ..failure
-                }
-            });
+    });
+    inbox
+}
+
+/// A send that is over: the number of its line, its bytes, and what it came to.
+type Settled = (u64, usize, Result<SendResult, Error>);
+
+/// Messages that are under way, and what has become of the others.
+struct Sends {
+    sums: Sums,
+    under_way: usize,
+    sender: Sender<Settled>,
+    settled: Receiver<Settled>,
+    progress: ProgressBar,
+}
+
+impl Sends {
+    fn new(progress: ProgressBar) -> Sends {
+        let (sender, settled) = mpsc::channel();
+        Sends {
+            sums: Sums::default(),
+            under_way: 0,
+            sender,
+            settled,
+            progress,
         }
     }
-    progress.inc(bytes as u64 + 1);
-    progress.set_message(format!(
-        "{} stored, {}",
-        count(sums.stored),
-        rate(sums.stored as f64 / progress.elapsed().as_secs_f64().max(0.001))
-    ));
+
+    fn begin(&mut self, producer: &Producer, line: u64, request: (usize, SendRequest)) {
+        let (bytes, request) = request;
+        let sender = self.sender.clone();
+        self.under_way += 1;
+        producer.send_with(request, move |result| {
+            // Nobody hears of it where the command has ended.
+            let _ = sender.send((line, bytes, result));
+        });
+    }
+
+    /// Takes over what has become of messages; waits for the first so long.
+    fn settle(&mut self, wait: Duration) {
+        let mut next = self.settled.recv_timeout(wait).ok();
+        while let Some(settled) = next {
+            self.take(settled);
+            next = self.settled.try_recv().ok();
+        }
+    }
+
+    fn take(&mut self, (line, bytes, result): Settled) {
+        self.under_way -= 1;
+        let sums = &mut self.sums;
+        match result {
+            Ok(result) => {
+                sums.stored += 1;
+                sums.bytes = sums.bytes.saturating_add(bytes as i64);
+                sums.not_flushed += i64::from(result.status != SendStatus::SendOk);
+            }
+            Err(error) => {
+                sums.failed += 1;
+                sums.first_failure.get_or_insert_with(|| {
+                    let failure = failure(&error);
+                    Failure {
+                        message: format!("line {line}: {}", failure.message),
+                        ..failure
+                    }
+                });
+            }
+        }
+        let per_second = sums.stored as f64 / self.progress.elapsed().as_secs_f64().max(0.001);
+        let message = format!("{} stored, {}", count(sums.stored), rate(per_second));
+        self.progress.inc(bytes as u64 + 1);
+        self.progress.set_message(message);
+    }
+
+    /// Waits for all.
+    fn end(mut self) -> Sums {
+        // Only those that are under way can tell of something now.
+        self.sender = mpsc::channel().0;
+        while let Ok(settled) = self.settled.recv() {
+            self.take(settled);
+        }
+        self.progress.finish_and_clear();
+        self.sums
+    }
 }
 
 #[cfg(test)]
