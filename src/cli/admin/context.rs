@@ -3,7 +3,9 @@
 use super::options::Target;
 use crate::cli::show::Failure;
 use ringmq::client::admin::{Admin, AdminError, AdminFault, Broker, MASTER};
+use ringmq::client::remote::resolve;
 use ringmq::wire::body::json;
+use ringmq::wire::codes::response;
 use ringmq::wire::names;
 use std::io::{BufRead, IsTerminal, Read, Write};
 use std::path::Path;
@@ -151,6 +153,54 @@ impl Context {
         Ok(found)
     }
 
+    /// The name of a broker that may have been given by address.
+    ///
+    /// # Errors
+    /// No nameserver knows it.
+    pub fn broker_name(&mut self, broker: &Broker) -> Result<String, Failure> {
+        if broker.name != broker.address {
+            return Ok(broker.name.clone());
+        }
+        let info = self.admin.cluster_info()?;
+        let mut brokers = info.broker_addr_table.into_iter();
+        let found = brokers.find(|(_, data)| {
+            let mut addresses = data.broker_addrs.values();
+            addresses.any(|known| is_same_place(known, &broker.address))
+        });
+        found.map(|(name, _)| name).ok_or_else(|| {
+            Failure::not_found(format!(
+                "no nameserver knows a broker at {}",
+                broker.address
+            ))
+        })
+    }
+
+    /// Lets only those be asked who are brokers by what nameservers say, of the cluster or of a
+    /// topic.
+    ///
+    /// # Errors
+    /// Nobody knows the address, or no nameserver answers.
+    pub fn check_known(&mut self, address: &str, topic: Option<&str>) -> Result<(), Failure> {
+        let info = self.admin.cluster_info()?;
+        let brokers = info.broker_addr_table.into_values();
+        let mut known: Vec<String> = brokers
+            .flat_map(|broker| broker.broker_addrs.into_values())
+            .collect();
+        if let Some(topic) = topic
+            && let Ok(route) = self.admin.route(topic)
+        {
+            let brokers = route.broker_datas.into_iter();
+            known.extend(brokers.flat_map(|broker| broker.broker_addrs.into_values()));
+        }
+        match known.iter().any(|known| is_same_place(known, address)) {
+            true => Ok(()),
+            false => Err(Failure::not_found(format!(
+                "{address} is no broker that the nameserver knows, and is not asked"
+            ))
+            .hint("`ringmq admin clusterList` shows the brokers")),
+        }
+    }
+
     /// The brokers that a group has members or offsets on: those of its retry topic, or all masters
     /// where it has none.
     ///
@@ -185,6 +235,26 @@ impl Context {
             Some(near) => failure.hint(format!("did you mean {near}?")),
             None => failure,
         }
+    }
+}
+
+/// Whether two addresses are the same host and port; a broker may be registered by name.
+fn is_same_place(one: &str, other: &str) -> bool {
+    one == other || matches!((resolve(one), resolve(other)), (Ok(one), Ok(other)) if one == other)
+}
+
+/// What a broker has of something, `None` where it says with the code `absent` that it has nothing of
+/// it. One that cannot be asked for a single thing is asked for `all`. Anything else is no answer.
+pub(super) fn known<T>(
+    asked: Result<T, AdminError>,
+    absent: i32,
+    all: impl FnOnce() -> Result<Option<T>, AdminError>,
+) -> Result<Option<T>, AdminError> {
+    match asked {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.code() == Some(absent) => Ok(None),
+        Err(error) if error.code() == Some(response::REQUEST_CODE_NOT_SUPPORTED) => all(),
+        Err(error) => Err(error),
     }
 }
 
@@ -231,6 +301,15 @@ mod tests {
         assert_eq!(nearest("orders", names()).as_deref(), Some("Orders"));
         assert_eq!(nearest("Paymnets", names()).as_deref(), Some("Payments"));
         assert_eq!(nearest("Invoices", names()), None);
+    }
+
+    #[test]
+    fn places_are_compared_by_host_and_port() {
+        assert!(is_same_place("127.0.0.1:10911", "127.0.0.1:10911"));
+        assert!(is_same_place("localhost:10911", "127.0.0.1:10911"));
+        assert!(!is_same_place("127.0.0.1:10912", "127.0.0.1:10911"));
+        assert!(!is_same_place("127.0.0.2:10911", "127.0.0.1:10911"));
+        assert!(!is_same_place("a b:1", "c d:1"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::message_view::{message_document, messages_document};
 use super::{Context, Target};
-use crate::cli::show::{Cell, Document, Failure, Outcome, Table};
+use crate::cli::show::{Cell, Document, Failure, Outcome, Table, exit};
 use clap::Args;
 use ringmq::client::admin::{AdminError, Broker, StoredMessage, TOOLS_GROUP};
 use ringmq::wire::ids;
@@ -28,15 +28,14 @@ pub struct GiveTo {
 
 impl GiveTo {
     /// Gives it, or shows it.
-    fn finish(&self, context: &mut Context, message: &StoredMessage) -> Outcome {
+    fn finish(&self, context: &mut Context, found: &Found) -> Outcome {
         let (Some(group), Some(client)) = (&self.group, &self.client_id) else {
-            let (table, faults) = passed(context, message);
-            return Ok(message_document(message).table(table).faults(faults));
+            return Ok(found.document(context));
         };
-        // The broker that has the message may know the member by another address than the topic's.
+        let Found { address, message } = found;
         let result = context
             .admin
-            .consume_directly(&message.store_host, group, client, message)?;
+            .consume_directly(address, group, client, message)?;
         Ok(Document::new()
             .field(
                 "msgId",
@@ -62,43 +61,58 @@ impl GiveTo {
     }
 }
 
-/// Which groups have passed a message.
-fn passed(context: &mut Context, message: &StoredMessage) -> (Table, Vec<String>) {
-    let columns = [
-        ("group", "GROUP"),
-        ("passed", "HAS PASSED IT"),
-        ("behind", "MESSAGES BEFORE IT"),
-    ];
-    let mut table = Table::new("groups", &columns, "no group reads the topic");
-    let mut faults = Vec::new();
-    let address = &message.store_host;
-    match context.admin.groups_of_topic(address, &message.topic) {
-        Ok(groups) => {
-            for group in groups {
-                let stats = context
-                    .admin
-                    .consume_stats(address, &group, Some(&message.topic));
-                match stats {
-                    Ok(stats) => {
-                        let mut queues = stats.offset_table.iter();
-                        let at = queues.find(|(queue, _)| {
-                            queue.queue_id == message.queue_id && queue.topic == message.topic
-                        });
-                        let behind = at
-                            .map(|(_, at)| message.queue_offset.saturating_sub(at.consumer_offset));
-                        table.row([
-                            Cell::Text(group),
-                            Cell::of(behind, |behind| Cell::Flag(behind < 0)),
-                            Cell::of(behind.filter(|&behind| behind >= 0), Cell::Count),
-                        ]);
+/// A message, and the address of the broker that gave it. What a message itself says of where it is
+/// stored is asked nothing: anyone may have written it.
+struct Found {
+    address: String,
+    message: StoredMessage,
+}
+
+impl Found {
+    fn document(&self, context: &mut Context) -> Document {
+        let (table, faults) = self.passed(context);
+        message_document(&self.message).table(table).faults(faults)
+    }
+
+    /// Which groups have passed it.
+    fn passed(&self, context: &mut Context) -> (Table, Vec<String>) {
+        let Found { address, message } = self;
+        let columns = [
+            ("group", "GROUP"),
+            ("passed", "HAS PASSED IT"),
+            ("behind", "MESSAGES BEFORE IT"),
+        ];
+        let mut table = Table::new("groups", &columns, "no group reads the topic");
+        let mut faults = Vec::new();
+        match context.admin.groups_of_topic(address, &message.topic) {
+            Ok(groups) => {
+                for group in groups {
+                    let stats = context
+                        .admin
+                        .consume_stats(address, &group, Some(&message.topic));
+                    match stats {
+                        Ok(stats) => {
+                            let mut queues = stats.offset_table.iter();
+                            let at = queues.find(|(queue, _)| {
+                                queue.queue_id == message.queue_id && queue.topic == message.topic
+                            });
+                            let behind = at.map(|(_, at)| {
+                                message.queue_offset.saturating_sub(at.consumer_offset)
+                            });
+                            table.row([
+                                Cell::Text(group),
+                                Cell::of(behind, |behind| Cell::Flag(behind < 0)),
+                                Cell::of(behind.filter(|&behind| behind >= 0), Cell::Count),
+                            ]);
+                        }
+                        Err(error) => faults.push(error.to_string()),
                     }
-                    Err(error) => faults.push(error.to_string()),
                 }
             }
+            Err(error) => faults.push(error.to_string()),
         }
-        Err(error) => faults.push(error.to_string()),
+        (table, faults)
     }
-    (table, faults)
 }
 
 /// `queryMsgById`.
@@ -122,38 +136,62 @@ pub struct QueryMsgById {
 
 impl QueryMsgById {
     pub(super) fn run(&self, context: &mut Context) -> Outcome {
+        let found = self.find(context)?;
+        self.give_to.finish(context, &found)
+    }
+
+    fn find(&self, context: &mut Context) -> Result<Found, Failure> {
         let topic = self.topic.as_deref();
         let place = ids::parse_offset_id(&self.msg_id).filter(|(host, _)| host.port() > 0);
-        let direct = place.map(|(host, position)| {
-            let broker = host.to_string();
-            context
-                .admin
-                .message_at(&broker, topic.unwrap_or_default(), position)
-        });
-        let message = match (direct, topic) {
-            (Some(Ok(message)), _) => message,
+        let direct = match place {
+            Some((host, position)) => {
+                let found = at_place(context, &host.to_string(), topic, position);
+                Some(match found {
+                    Ok(found) => return Ok(found),
+                    Err(failure) => failure,
+                })
+            }
+            None => None,
+        };
+        match (direct, topic) {
             // Both kinds of ids look alike.
             (direct, Some(topic)) => {
                 match by_unique_key(context, topic, &self.msg_id, self.cluster.as_deref()) {
-                    Ok(mut found) => found.swap_remove(0),
-                    Err(failure) => {
-                        return Err(match direct {
-                            Some(Err(error)) if !error.is_not_found() => error.into(),
-                            _ => failure,
-                        });
-                    }
+                    Ok(mut found) => Ok(found.swap_remove(0)),
+                    Err(failure) => Err(match direct {
+                        Some(direct) if direct.code != exit::NOT_FOUND => direct,
+                        Some(direct) => failure.hint(format!(
+                            "as an offset message id it leads nowhere: {}",
+                            direct.message
+                        )),
+                        None => failure,
+                    }),
                 }
             }
-            (Some(Err(error)), None) => return Err(error.into()),
-            (None, None) => {
-                return Err(
-                    Failure::usage(format!("{:?} is no offset message id", self.msg_id))
-                        .hint("with -t TOPIC it is looked for as the id that its sender gave"),
-                );
-            }
-        };
-        self.give_to.finish(context, &message)
+            (Some(failure), None) => Err(failure),
+            (None, None) => Err(Failure::usage(format!(
+                "{:?} is no offset message id",
+                self.msg_id
+            ))
+            .hint("with -t TOPIC it is looked for as the id that its sender gave")),
+        }
     }
+}
+
+/// The message at a position of a broker that nameservers know: an id can be made to name anyone.
+fn at_place(
+    context: &mut Context,
+    address: &str,
+    topic: Option<&str>,
+    position: i64,
+) -> Result<Found, Failure> {
+    context.check_known(address, topic)?;
+    let topic = topic.unwrap_or_default();
+    let message = context.admin.message_at(address, topic, position)?;
+    Ok(Found {
+        address: address.to_owned(),
+        message,
+    })
 }
 
 /// Messages with an id of their sender; at least one.
@@ -162,7 +200,7 @@ fn by_unique_key(
     topic: &str,
     id: &str,
     cluster: Option<&str>,
-) -> Result<Vec<StoredMessage>, Failure> {
+) -> Result<Vec<Found>, Failure> {
     let target = Target {
         broker: None,
         cluster: cluster.map(str::to_owned),
@@ -186,13 +224,25 @@ fn by_key(
     max: i32,
     time: (i64, i64),
     unique: bool,
-) -> Result<(Vec<StoredMessage>, Vec<String>), Failure> {
+) -> Result<(Vec<Found>, Vec<String>), Failure> {
     let (found, faults) = context.each(brokers, |admin, broker| {
         admin.messages_by_key(&broker.address, topic, key, max, time, unique)
     })?;
-    let mut messages: Vec<StoredMessage> = found.into_iter().flat_map(|(_, found)| found).collect();
-    messages.sort_by_key(|message| (message.store_time, message.queue_id, message.queue_offset));
-    Ok((messages, faults))
+    let of_broker = |(broker, messages): (Broker, Vec<StoredMessage>)| {
+        messages.into_iter().map(move |message| Found {
+            address: broker.address.clone(),
+            message,
+        })
+    };
+    let mut found: Vec<Found> = found.into_iter().flat_map(of_broker).collect();
+    found.sort_by_key(|Found { message, .. }| {
+        (message.store_time, message.queue_id, message.queue_offset)
+    });
+    Ok((found, faults))
+}
+
+fn messages(found: Vec<Found>) -> Vec<StoredMessage> {
+    found.into_iter().map(|found| found.message).collect()
 }
 
 /// `queryMsgByKey`.
@@ -241,7 +291,7 @@ impl QueryMsgByKey {
                 self.topic, self.msg_key
             )));
         }
-        Ok(messages_document(&found, true).faults(faults))
+        Ok(messages_document(&messages(found), true).faults(faults))
     }
 }
 
@@ -273,7 +323,7 @@ impl QueryMsgByUniqueKey {
         let cluster = self.cluster.as_deref();
         let mut found = by_unique_key(context, &self.topic, &self.msg_id, cluster)?;
         if self.show_all {
-            return Ok(messages_document(&found, true));
+            return Ok(messages_document(&messages(found), true));
         }
         self.give_to.finish(context, &found.swap_remove(0))
     }
@@ -313,10 +363,11 @@ impl QueryMsgByOffset {
             .map_err(|error: AdminError| error.broker(&broker.name))?;
         let message = pull.messages.into_iter().next();
         match message.filter(|message| message.queue_offset == self.offset) {
-            Some(message) => {
-                let (table, faults) = passed(context, &message);
-                Ok(message_document(&message).table(table).faults(faults))
+            Some(message) => Ok(Found {
+                address: broker.address,
+                message,
             }
+            .document(context)),
             None => Err(Failure::not_found(format!(
                 "queue {} of {:?} on {} has no message at offset {}",
                 self.queue_id, self.topic, broker.name, self.offset
@@ -370,7 +421,7 @@ impl QueryMsgTraceById {
             ("status", "STATUS"),
         ];
         let mut table = Table::new("traces", &columns, "no trace");
-        for message in &found {
+        for Found { message, .. } in &found {
             for trace in traces_of(&message.body, &self.msg_id) {
                 table.row([
                     Cell::Text(trace.kind),

@@ -1,10 +1,12 @@
 //! Consumer groups: settings.
 
+use super::context::known;
 use super::{Context, Target};
 use crate::cli::show::{Cell, Document, Failure, Outcome, Table};
 use clap::{Args, ValueEnum};
-use ringmq::client::admin::Select;
+use ringmq::client::admin::{Admin, AdminError, Select};
 use ringmq::wire::body::subscription_group::SubscriptionGroupConfig;
+use ringmq::wire::codes::response;
 use ringmq::wire::names;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -85,11 +87,8 @@ impl UpdateSubGroup {
         };
         let brokers = context.masters(&self.target)?;
         let (done, faults) = context.each(&brokers, |admin, broker| {
-            let mut config = match admin.group_config(&broker.address, &self.group) {
-                Ok(config) => config,
-                Err(error) if error.code().is_some() => SubscriptionGroupConfig::new(&self.group),
-                Err(error) => return Err(error),
-            };
+            let known = known_config(admin, &broker.address, &self.group)?;
+            let mut config = known.unwrap_or_else(|| SubscriptionGroupConfig::new(&self.group));
             self.change(&mut config, policy.as_ref(), &attributes);
             admin.update_group(&broker.address, &config)?;
             Ok(config)
@@ -140,6 +139,24 @@ impl UpdateSubGroup {
         }
         config.attributes.clone_from(attributes);
     }
+}
+
+/// A group's settings on a broker, which must be sure of it where it has none.
+fn known_config(
+    admin: &mut Admin,
+    broker: &str,
+    group: &str,
+) -> Result<Option<SubscriptionGroupConfig>, AdminError> {
+    let asked =
+        admin
+            .group_config(broker, group)
+            .and_then(|config| match config.group_name.is_empty() {
+                true => Err(AdminError::unsound(broker, "settings without a name").group(group)),
+                false => Ok(config),
+            });
+    known(asked, response::SUBSCRIPTION_GROUP_NOT_EXIST, || {
+        Ok(admin.group_configs(broker)?.remove(group))
+    })
 }
 
 fn check_group(group: &str) -> Result<(), Failure> {
