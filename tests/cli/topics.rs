@@ -1,5 +1,6 @@
 use crate::command::{admin, both};
 use crate::common::{Config, Send, shared, unique};
+use ringmq::wire::command::Request;
 use serde_json::json;
 
 #[test]
@@ -183,4 +184,67 @@ fn all_topics_are_shown_with_their_rates() {
     admin(&server, "statsAll -t none-such").refused(3, "none-such");
     let text = admin(&server, &format!("{line} -a")).good().stdout;
     assert_eq!(text, "no topics\n", "it is not active");
+}
+
+#[test]
+fn what_is_not_given_of_a_topic_stays() {
+    let server = shared();
+    let topic = unique("kept");
+    let update = format!("updateTopic -t {topic}");
+    let shown = |line: &str| {
+        let made = both(&server, line, &["READ QUEUES"]);
+        let broker = &made["brokers"][0];
+        let route = admin(&server, &format!("topicRoute -t {topic} --output json")).json();
+        for column in ["readQueueNums", "writeQueueNums", "perm"] {
+            assert_eq!(route["brokers"][0][column], broker[column], "{column}");
+        }
+        (
+            broker["readQueueNums"].as_i64(),
+            broker["writeQueueNums"].as_i64(),
+            broker["perm"].as_str().map(str::to_owned),
+        )
+    };
+    let perm = |text: &str| Some(text.to_owned());
+    assert_eq!(shown(&update), (Some(8), Some(8), perm("rw")));
+    assert_eq!(shown(&format!("{update} -r 16 -w 12")).1, Some(12));
+    let closed = shown(&format!("{update} -p 4"));
+    assert_eq!(closed, (Some(16), Some(12), perm("r")));
+    let wider = shown(&format!("{update} -r 20 -u true"));
+    assert_eq!(wider, (Some(20), Some(12), perm("r")));
+    let ask = Request::new(351).with("topic", &topic);
+    let config = server.connect().call(ask).expect(0).body;
+    let config: serde_json::Value = serde_json::from_slice(&config).expect("JSON");
+    assert_eq!(config["topicSysFlag"], 1);
+}
+
+#[test]
+fn an_order_of_one_broker_keeps_that_of_others() {
+    let server = shared();
+    let topic = unique("ordered");
+    let conf = |line: &str| admin(&server, line).good().json()["orderTopicConf"].take();
+    let put = format!("updateOrderConf -t {topic} -m put -v other:4");
+    admin(&server, &put).good();
+    let list = admin(&server, "clusterList --output json").good().json();
+    let name = list["brokers"][0]["brokerName"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let address = server.address();
+    let wanted = |queues: i32| {
+        let mut parts = vec!["other:4".to_owned(), format!("{name}:{queues}")];
+        parts.sort();
+        json!(parts.join(";"))
+    };
+    let update = format!("updateTopic -t {topic} -o true --output json");
+    assert_eq!(conf(&format!("{update} -w 3 -b {address}")), wanted(3));
+    assert_eq!(conf(&format!("{update} -w 5 -b {name}")), wanted(5));
+    let get = format!("updateOrderConf -t {topic} -m get --output json");
+    assert_eq!(conf(&get), wanted(5));
+    let whole = conf(&format!("{update} -c DefaultCluster"));
+    assert_eq!(whole, json!(format!("{name}:5")), "a cluster's is its own");
+    admin(
+        &server,
+        &format!("updateTopic -t {topic} -o true -b 127.0.0.1:1 --timeout 1s"),
+    )
+    .refused(1, "127.0.0.1:1");
 }

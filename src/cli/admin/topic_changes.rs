@@ -1,16 +1,21 @@
 //! Topics are made, changed and deleted.
 
+use super::context::known;
 use super::options::parse_permission;
 use super::{Context, Target};
 use crate::cli::show::{Cell, Document, Failure, Outcome, Table, permissions};
 use clap::{Args, ValueEnum};
-use ringmq::client::admin::{Broker, ORDER_TOPIC_CONFIG};
-use ringmq::wire::body::topic::TopicConfig;
+use ringmq::client::admin::{Admin, AdminError, Broker, ORDER_TOPIC_CONFIG};
+use ringmq::wire::body::topic::{TopicConfig, perm};
+use ringmq::wire::codes::response;
 use ringmq::wire::names;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// `updateTopic`.
+/// Queues of a new topic.
+const QUEUES: i32 = 8;
+
+/// `updateTopic`. What is not given stays as it is, or has its default in a new topic.
 #[derive(Debug, Args)]
 pub struct UpdateTopic {
     #[command(flatten)]
@@ -20,34 +25,31 @@ pub struct UpdateTopic {
     #[arg(short = 't', long)]
     topic: String,
 
-    /// Queues that consumers read.
-    #[arg(short = 'r', long, default_value_t = 8, value_name = "N",
+    /// Queues that consumers read; 8 in a new topic.
+    #[arg(short = 'r', long, value_name = "N",
           value_parser = clap::value_parser!(i32).range(0..=65_536))]
-    read_queue_nums: i32,
+    read_queue_nums: Option<i32>,
 
-    /// Queues that producers write.
-    #[arg(short = 'w', long, default_value_t = 8, value_name = "N",
+    /// Queues that producers write; 8 in a new topic.
+    #[arg(short = 'w', long, value_name = "N",
           value_parser = clap::value_parser!(i32).range(0..=65_536))]
-    write_queue_nums: i32,
+    write_queue_nums: Option<i32>,
 
-    /// Who may use it: 6 or rw, 4 or r, 2 or w.
-    #[arg(short = 'p', long, default_value = "6", value_parser = parse_permission)]
-    perm: i32,
+    /// Who may use it: 6 or rw, 4 or r, 2 or w; 6 in a new topic.
+    #[arg(short = 'p', long, value_parser = parse_permission)]
+    perm: Option<i32>,
 
     /// Whether it is for ordered messages; nameservers then keep its queues.
-    #[arg(short = 'o', long, default_value_t = false, action = clap::ArgAction::Set,
-          value_name = "true|false")]
-    order: bool,
+    #[arg(short = 'o', long, value_name = "true|false")]
+    order: Option<bool>,
 
     /// Whether it is a unit topic.
-    #[arg(short = 'u', long, default_value_t = false, action = clap::ArgAction::Set,
-          value_name = "true|false")]
-    unit: bool,
+    #[arg(short = 'u', long, value_name = "true|false")]
+    unit: Option<bool>,
 
     /// Whether it has unit subscriptions.
-    #[arg(short = 's', long, default_value_t = false, action = clap::ArgAction::Set,
-          value_name = "true|false")]
-    has_unit_sub: bool,
+    #[arg(short = 's', long, value_name = "true|false")]
+    has_unit_sub: Option<bool>,
 
     /// Attributes: +name=value sets one, -name takes one away; commas between.
     #[arg(short = 'a', long, allow_hyphen_values = true, value_name = "CHANGES")]
@@ -58,35 +60,101 @@ impl UpdateTopic {
     pub(super) fn run(&self, context: &mut Context) -> Outcome {
         check_topic(&self.topic)?;
         let brokers = context.masters(&self.target)?;
-        let config = TopicConfig {
-            attributes: attribute_changes(self.attributes.as_deref().unwrap_or_default())?,
-            order: self.order,
-            perm: self.perm,
-            read_queue_nums: self.read_queue_nums,
-            topic_name: self.topic.clone(),
-            topic_sys_flag: i32::from(self.unit) | i32::from(self.has_unit_sub) << 1,
-            write_queue_nums: self.write_queue_nums,
-            ..TopicConfig::default()
-        };
+        let attributes = attribute_changes(self.attributes.as_deref().unwrap_or_default())?;
         let (done, mut faults) = context.each(&brokers, |admin, broker| {
-            admin.update_topic(&broker.address, &config)
+            let known = known_config(admin, &broker.address, &self.topic)?;
+            let new = || TopicConfig::new(&self.topic, QUEUES, perm::READ | perm::WRITE);
+            let mut config = known.unwrap_or_else(new);
+            self.change(&mut config, &attributes);
+            admin.update_topic(&broker.address, &config)?;
+            Ok(config)
         })?;
         let mut document = Document::new().field("topic", "Topic", Cell::text(&self.topic));
-        if self.order {
-            let queues = done
-                .iter()
-                .map(|(broker, ())| format!("{}:{}", broker.name, self.write_queue_nums));
-            let order = queues.collect::<Vec<_>>().join(";");
-            match context
-                .admin
-                .put_kv(ORDER_TOPIC_CONFIG, &self.topic, &order)
-            {
-                Ok(()) => document = document.field("orderTopicConf", "Order", Cell::text(order)),
-                Err(error) => faults.push(error.to_string()),
+        let is_ordered = done.iter().any(|(_, config)| config.order);
+        if is_ordered && (self.order.is_some() || self.write_queue_nums.is_some()) {
+            // For a single broker, or where one failed, the others keep what they have.
+            let is_part = self.target.broker.is_some() || !faults.is_empty();
+            match self.put_order(context, &done, is_part) {
+                Ok(order) => {
+                    document = document.field("orderTopicConf", "Order", Cell::text(order));
+                }
+                Err(failure) => faults.push(failure.message),
             }
         }
-        Ok(document.table(written(&done, &config)).faults(faults))
+        Ok(document.table(written(&done)).faults(faults))
     }
+
+    fn change(&self, config: &mut TopicConfig, attributes: &BTreeMap<String, String>) {
+        fn set<T: Copy>(place: &mut T, value: Option<T>) {
+            *place = value.unwrap_or(*place);
+        }
+        set(&mut config.read_queue_nums, self.read_queue_nums);
+        set(&mut config.write_queue_nums, self.write_queue_nums);
+        set(&mut config.perm, self.perm);
+        set(&mut config.order, self.order);
+        for (bit, value) in [(1, self.unit), (2, self.has_unit_sub)] {
+            match value {
+                Some(true) => config.topic_sys_flag |= bit,
+                Some(false) => config.topic_sys_flag &= !bit,
+                None => {}
+            }
+        }
+        config.attributes.clone_from(attributes);
+    }
+
+    /// Tells nameservers the queues of brokers that have the topic in order.
+    fn put_order(
+        &self,
+        context: &mut Context,
+        done: &[(Broker, TopicConfig)],
+        is_part: bool,
+    ) -> Result<String, Failure> {
+        let mut order = match is_part {
+            true => context.admin.get_kv(ORDER_TOPIC_CONFIG, &self.topic)?,
+            false => None,
+        };
+        for (broker, config) in done {
+            let name = context.broker_name(broker)?;
+            let before = order.unwrap_or_default();
+            order = Some(merged_order(&before, &name, config.write_queue_nums));
+        }
+        let order = order.unwrap_or_default();
+        context
+            .admin
+            .put_kv(ORDER_TOPIC_CONFIG, &self.topic, &order)?;
+        Ok(order)
+    }
+}
+
+/// A topic's settings on a broker, which must be sure of it where it has none.
+fn known_config(
+    admin: &mut Admin,
+    broker: &str,
+    topic: &str,
+) -> Result<Option<TopicConfig>, AdminError> {
+    let asked =
+        admin
+            .topic_config(broker, topic)
+            .and_then(|config| match config.topic_name.is_empty() {
+                true => Err(AdminError::unsound(broker, "settings without a name").topic(topic)),
+                false => Ok(config),
+            });
+    known(asked, response::TOPIC_NOT_EXIST, || {
+        Ok(admin.topic_configs(broker)?.remove(topic))
+    })
+}
+
+/// An order configuration with a broker's queues in it.
+fn merged_order(order: &str, broker: &str, queues: i32) -> String {
+    let is_other = |part: &&str| match part.rsplit_once(':') {
+        Some((name, _)) => name != broker,
+        None => !part.is_empty(),
+    };
+    let others = order.split(';').filter(is_other).map(str::to_owned);
+    let own = std::iter::once(format!("{broker}:{queues}"));
+    let mut parts: Vec<String> = others.chain(own).collect();
+    parts.sort();
+    parts.join(";")
 }
 
 fn check_topic(topic: &str) -> Result<(), Failure> {
@@ -94,7 +162,7 @@ fn check_topic(topic: &str) -> Result<(), Failure> {
 }
 
 /// What stands on each broker now.
-fn written(done: &[(Broker, ())], config: &TopicConfig) -> Table {
+fn written(done: &[(Broker, TopicConfig)]) -> Table {
     let columns = [
         ("brokerName", "BROKER"),
         ("address", "ADDRESS"),
@@ -103,7 +171,7 @@ fn written(done: &[(Broker, ())], config: &TopicConfig) -> Table {
         ("perm", "PERM"),
     ];
     let mut table = Table::new("brokers", &columns, "no broker");
-    for (broker, ()) in done {
+    for (broker, config) in done {
         table.row([
             Cell::text(&broker.name),
             Cell::text(&broker.address),
@@ -246,14 +314,7 @@ impl DeleteTopic {
         })?;
         // A nameserver forgets it for a whole cluster; for a single broker it finds out by itself.
         if self.target.broker.is_none() && faults.is_empty() {
-            let mut clusters: Vec<&str> = brokers.iter().map(|one| one.cluster.as_str()).collect();
-            clusters.sort_unstable();
-            clusters.dedup();
-            for cluster in clusters {
-                if let Err(error) = context.admin.forget_topic(cluster, &self.topic) {
-                    faults.push(error.to_string());
-                }
-            }
+            faults.extend(forget(context, &brokers, &self.topic));
         }
         let mut table = Table::new("brokers", &[("brokerName", "DELETED FROM")], "no broker");
         for (broker, ()) in done {
@@ -264,6 +325,20 @@ impl DeleteTopic {
             .table(table)
             .faults(faults))
     }
+}
+
+/// Lets nameservers forget a topic of the brokers' clusters: what went wrong.
+pub(super) fn forget(context: &mut Context, brokers: &[Broker], topic: &str) -> Vec<String> {
+    let mut clusters: Vec<&str> = brokers.iter().map(|one| one.cluster.as_str()).collect();
+    clusters.sort_unstable();
+    clusters.dedup();
+    let forgotten = clusters
+        .into_iter()
+        .map(|cluster| context.admin.forget_topic(cluster, topic));
+    forgotten
+        .filter_map(Result::err)
+        .map(|error| error.to_string())
+        .collect()
 }
 
 /// `updateOrderConf`.
@@ -344,6 +419,13 @@ mod tests {
         for bad in ["a=b", "+a", "-a=b", "+", "-", "+=b", "+a=b,+a=c"] {
             assert!(attribute_changes(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn an_order_keeps_what_other_brokers_have() {
+        assert_eq!(merged_order("", "a", 4), "a:4");
+        assert_eq!(merged_order("b:8;a:2", "a", 4), "a:4;b:8");
+        assert_eq!(merged_order("b:8;c:1;", "a", 4), "a:4;b:8;c:1");
     }
 
     #[test]
