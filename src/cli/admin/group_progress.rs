@@ -29,11 +29,13 @@ pub struct ConsumerProgress {
     cluster: Option<String>,
 }
 
-/// Messages that a group has not consumed.
+/// Messages that a group has not consumed. A queue in which it is beyond the end, as after a broker
+/// lost messages, takes nothing away from what it is behind in others.
 pub fn total_diff(stats: &ConsumeStats) -> i64 {
     let queues = stats.offset_table.values();
     queues.fold(0, |sum: i64, at| {
-        sum.saturating_add(at.broker_offset.saturating_sub(at.consumer_offset))
+        let behind = at.broker_offset.saturating_sub(at.consumer_offset);
+        sum.saturating_add(behind.max(0))
     })
 }
 
@@ -255,4 +257,24 @@ fn owners_of(context: &mut Context, group: &str) -> Result<(Owners, Vec<String>)
         }
     }
     Ok((owners, faults))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringmq::wire::body::json;
+
+    #[test]
+    fn queues_beyond_their_end_hide_no_lag() {
+        let queue = |id: i32, broker: i64, consumer: i64| {
+            format!(
+                r#"{{"topic":"T","brokerName":"b","queueId":{id}}}:{{"brokerOffset":{broker},"consumerOffset":{consumer}}}"#
+            )
+        };
+        let queues = [queue(0, 10, 4), queue(1, 10, 100), queue(2, 3, 3)].join(",");
+        let stats = format!(r#"{{"offsetTable":{{{queues}}}}}"#);
+        let stats: ConsumeStats = json::parse(stats.as_bytes()).expect("figures");
+        assert_eq!(stats.offset_table.len(), 3);
+        assert_eq!(total_diff(&stats), 6);
+    }
 }
