@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// What came of a command.
@@ -145,8 +146,8 @@ pub fn end(child: Child) -> Found {
 /// A command while it runs, and what it has written so far. It ends with its watcher.
 pub struct Watched {
     child: Child,
-    stdout: Arc<Mutex<Vec<String>>>,
-    stderr: Arc<Mutex<Vec<String>>>,
+    stdout: Gathered,
+    stderr: Gathered,
 }
 
 impl Watched {
@@ -163,7 +164,7 @@ impl Watched {
 
     /// Lines of standard output.
     pub fn lines(&self) -> Vec<String> {
-        self.stdout.lock().unwrap().clone()
+        self.stdout.lines.lock().unwrap().clone()
     }
 
     /// Waits until a line of standard output holds this.
@@ -180,7 +181,7 @@ impl Watched {
 
     /// Everything on standard error.
     pub fn errors(&self) -> String {
-        self.stderr.lock().unwrap().join("\n")
+        self.stderr.lines.lock().unwrap().join("\n")
     }
 
     #[track_caller]
@@ -202,12 +203,14 @@ impl Watched {
         unsafe { libc::kill(self.child.id() as i32, signal) };
     }
 
-    /// Waits for its end: its exit code.
+    /// Waits for its end, and for all that it has written: its exit code.
     #[track_caller]
     pub fn ended(&mut self, limit: Duration) -> Option<i32> {
         let began = Instant::now();
         loop {
-            if let Some(status) = self.child.try_wait().expect("a child") {
+            let is_read = self.stdout.reader.is_finished() && self.stderr.reader.is_finished();
+            let status = self.child.try_wait().expect("a child");
+            if let Some(status) = status.filter(|_| is_read) {
                 return status.code();
             }
             let errors = self.errors();
@@ -224,13 +227,19 @@ impl Drop for Watched {
     }
 }
 
-fn gathered(from: impl Read + Send + 'static) -> Arc<Mutex<Vec<String>>> {
+/// What comes out of a pipe, line by line.
+struct Gathered {
+    lines: Arc<Mutex<Vec<String>>>,
+    reader: JoinHandle<()>,
+}
+
+fn gathered(from: impl Read + Send + 'static) -> Gathered {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let sink = lines.clone();
-    std::thread::spawn(move || {
+    let reader = std::thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
             sink.lock().unwrap().push(line);
         }
     });
-    lines
+    Gathered { lines, reader }
 }

@@ -1,5 +1,5 @@
 use crate::command::{admin, both};
-use crate::common::{Client, Consumer, Reply, Send, Server, heartbeat, shared, unique};
+use crate::common::{Client, Consumer, Reply, Send, Server, commit, heartbeat, shared, unique};
 use ringmq::wire::command::Response;
 use ringmq::wire::frame::Serialize;
 use serde_json::json;
@@ -53,6 +53,65 @@ fn a_group_is_made_shown_changed_and_deleted() {
         .good()
         .shows(&["DELETED FROM"]);
     admin(&server, &format!("getConsumerConfig -g {group}")).refused(3, &group);
+}
+
+#[test]
+fn a_group_goes_with_its_own_topics() {
+    let server = shared();
+    let group = unique("gone");
+    let own = ["RETRY", "DLQ"].map(|kind| format!("%{kind}%{group}"));
+    let there = || {
+        let list = admin(&server, "topicList").good().stdout;
+        own.iter()
+            .filter(|topic| list.lines().any(|line| line == **topic))
+            .count()
+    };
+    let make = || {
+        admin(&server, &format!("updateSubGroup -g {group}")).good();
+        for topic in &own {
+            admin(&server, &format!("updateTopic -t {topic} -r 1 -w 1")).good();
+        }
+        assert_eq!(there(), 2);
+    };
+    make();
+    let delete = format!("deleteSubGroup -g {group}");
+    let asked = admin(&server, &format!("{delete} -c DefaultCluster")).refused(2, &own[0]);
+    assert!(asked.stderr.contains(&own[1]), "{}", asked.stderr);
+    let address = server.address();
+    admin(&server, &format!("{delete} -b {address} -y")).good();
+    assert_eq!(there(), 2, "a single broker keeps them");
+    for line in [
+        format!("{delete} -c DefaultCluster -y"),
+        format!("{delete} -y"),
+    ] {
+        make();
+        admin(&server, &line).good().shows(&[&own[0], &own[1]]);
+        assert_eq!(there(), 0);
+        // Where there are none, there is nothing to fail.
+        admin(&server, &line).good();
+    }
+}
+
+#[test]
+fn queues_beyond_their_end_hide_no_lag() {
+    let server = shared();
+    let (group, topic) = (unique("beyond"), topic_with(&server, 2, 8));
+    admin(&server, &format!("updateSubGroup -g {group}")).good();
+    let mut client = server.connect();
+    for (queue, offset) in [(0, 1), (1, 100)] {
+        client.call(commit(&group, &topic, queue, offset)).expect(0);
+    }
+    let line = format!("consumerProgress -g {group}");
+    let progress = both(&server, &line, &["Behind     3"]);
+    assert_eq!(progress["totalDiff"], 3);
+    assert_eq!(progress["queues"][1]["diff"], -96);
+    let all = admin(&server, "consumerProgress --output json").json();
+    let status = crate::command::run(&server, "status --output json").json();
+    for groups in [&all["groups"], &status["groups"]] {
+        let mut rows = groups.as_array().unwrap().iter();
+        let row = rows.find(|row| row["group"] == *group).unwrap();
+        assert_eq!(row["totalDiff"], 3, "{row}");
+    }
 }
 
 #[test]

@@ -31,10 +31,13 @@ fn a_signal_ends_a_producer_whose_input_is_silent() {
     let topic = made(&server);
     for signal in [libc::SIGINT, libc::SIGTERM] {
         let (mut watched, mut input) = open(&server, &format!("produce {topic}"));
-        input.write_all(b"first\n").expect("a reader");
+        let body = format!("before {signal}");
+        input
+            .write_all(format!("{body}\n").as_bytes())
+            .expect("a reader");
         let stored = || run(&server, &format!("consume {topic}")).good().stdout;
         eventually("it is stored", Duration::from_secs(30), || {
-            stored().contains("first")
+            stored().contains(&body)
         });
         watched.signal(signal);
         assert_eq!(watched.ended(Duration::from_secs(20)), Some(0));

@@ -1,10 +1,11 @@
 //! Consumer groups: settings.
 
 use super::context::known;
+use super::topic_changes::forget;
 use super::{Context, Target};
 use crate::cli::show::{Cell, Document, Failure, Outcome, Table};
 use clap::{Args, ValueEnum};
-use ringmq::client::admin::{Admin, AdminError, Select};
+use ringmq::client::admin::{Admin, AdminError, Broker, Select};
 use ringmq::wire::body::subscription_group::SubscriptionGroupConfig;
 use ringmq::wire::codes::response;
 use ringmq::wire::names;
@@ -221,7 +222,7 @@ impl UpdateSubGroupList {
     }
 }
 
-/// `deleteSubGroup`.
+/// `deleteSubGroup`. From a whole cluster the group goes with its retry and dead letter topics.
 #[derive(Debug, Args)]
 pub struct DeleteSubGroup {
     #[command(flatten)]
@@ -240,19 +241,37 @@ pub struct DeleteSubGroup {
 impl DeleteSubGroup {
     pub(super) fn run(&self, context: &mut Context) -> Outcome {
         let brokers = context.masters(&self.target)?;
-        let names: Vec<&str> = brokers.iter().map(|broker| broker.name.as_str()).collect();
         let offsets = match self.remove_offset {
             true => " and how far it was",
             false => "",
         };
+        // A single broker keeps them: others of the cluster may have the group.
+        let own = match self.target.broker {
+            None => vec![
+                names::retry_topic(&self.group),
+                names::dlq_topic(&self.group),
+            ],
+            Some(_) => Vec::new(),
+        };
+        let with = match own.is_empty() {
+            true => String::new(),
+            false => format!(", with all messages of its topics {}", own.join(" and ")),
+        };
         context.confirm(&format!(
-            "This deletes group {:?}{offsets} from {}.",
+            "This deletes group {:?}{offsets} from {}{with}.",
             self.group,
-            names.join(", ")
+            brokers_text(&brokers)
         ))?;
-        let (done, faults) = context.each(&brokers, |admin, broker| {
+        let (done, mut faults) = context.each(&brokers, |admin, broker| {
             admin.delete_group(&broker.address, &self.group, self.remove_offset)
         })?;
+        let mut topics = Table::new("topics", &[("topic", "WITH TOPIC")], "and no topic");
+        if faults.is_empty() {
+            for topic in &own {
+                faults.extend(delete_own(context, &brokers, topic)?);
+                topics.row([Cell::text(topic)]);
+            }
+        }
         let mut table = Table::new("brokers", &[("brokerName", "DELETED FROM")], "no broker");
         for (broker, ()) in done {
             table.row([Cell::Text(broker.name)]);
@@ -260,8 +279,32 @@ impl DeleteSubGroup {
         Ok(Document::new()
             .field("group", "Group", Cell::text(&self.group))
             .table(table)
+            .table(topics)
             .faults(faults))
     }
+}
+
+/// Deletes a topic of a group's own, which not every broker has, and lets nameservers forget it.
+fn delete_own(
+    context: &mut Context,
+    brokers: &[Broker],
+    topic: &str,
+) -> Result<Vec<String>, Failure> {
+    let (_, mut faults) = context.each(brokers, |admin, broker| {
+        match admin.delete_topic(&broker.address, topic) {
+            Err(error) if error.is_not_found() => Ok(()),
+            other => other,
+        }
+    })?;
+    if faults.is_empty() {
+        faults = forget(context, brokers, topic);
+    }
+    Ok(faults)
+}
+
+fn brokers_text(brokers: &[Broker]) -> String {
+    let names: Vec<&str> = brokers.iter().map(|broker| broker.name.as_str()).collect();
+    names.join(", ")
 }
 
 /// `getConsumerConfig`.
