@@ -294,6 +294,7 @@ impl BrokerShard {
             let log = store.log();
             let figures = store.figures();
             let info = StoreInfo {
+                shard: self.shard.number().0,
                 min_physical: log.physical(log.min()),
                 max_physical: log.physical(log.written()),
                 unflushed: (log.written() - log.durable()) as i64,
@@ -307,6 +308,7 @@ impl BrokerShard {
                 forwarded: self.counters.forwarded.get(),
                 long_turns,
                 large_allocations,
+                connections: self.shard.connections() as u64,
                 purged_total: self.retention.purges.borrow().total(),
                 purged: self.retention.purges.borrow().by_group(),
             };

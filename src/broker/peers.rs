@@ -56,6 +56,8 @@ pub struct QueueEntry {
 /// Figures of one shard's store, for runtime info.
 #[derive(Clone, Debug, Default)]
 pub struct StoreInfo {
+    /// Number of the shard in the process.
+    pub shard: u16,
     /// Physical offset of the oldest byte of the log.
     pub min_physical: i64,
     /// Physical offset behind the newest one.
@@ -82,6 +84,8 @@ pub struct StoreInfo {
     pub long_turns: u64,
     /// Allocations above 128 KiB in turns of the shard.
     pub large_allocations: u64,
+    /// Connections of the shard.
+    pub connections: u64,
     /// Messages deleted before a group had read them, of all groups.
     pub purged_total: u64,
     /// The same by group and topic, those that are counted by themselves.

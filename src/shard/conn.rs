@@ -121,6 +121,11 @@ impl Conns {
         }
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
     pub fn remove(&mut self, id: ConnId) {
         if self.get(id).is_some() {
             self.slots[id.slot as usize].1 = None;

@@ -245,6 +245,11 @@ impl<M: Send + 'static> Shard<M> {
         self.stopping.set(true);
     }
 
+    /// Connections of this shard.
+    pub fn connections(&self) -> usize {
+        self.conns.borrow().len()
+    }
+
     /// Turns of this thread above 10 ms and its allocations above 128 KiB since the shard was
     /// made, whatever task they belong to.
     pub fn turn_figures(&self) -> (u64, u64) {

@@ -2,6 +2,7 @@ use crate::command::{ask, end, run, start};
 use crate::common::{Config, Send, free_port, unique};
 use serde_json::json;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_cluster_is_shown_once_where_nobody_watches() {
@@ -96,4 +97,58 @@ fn a_reader_that_goes_is_no_failure() {
     drop(child.stdout.take());
     let found = end(child);
     assert_eq!((found.code, found.stderr.as_str()), (0, ""));
+}
+
+#[test]
+fn every_shard_has_a_row() {
+    let server = Config::server().shards(2).start();
+    let topic = unique("status");
+    run(&server, &format!("admin updateTopic -t {topic} -r 4 -w 4")).good();
+    let mut client = server.connect();
+    for number in 0..8 {
+        let send = Send::new(&topic, "x").queue(number % 4);
+        client.call(send).expect(0);
+    }
+    run(&server, "status")
+        .good()
+        .shows(&["SHARD", "LONG TURNS"]);
+    let status = run(&server, "status --output json").good().json();
+    let shards = status["shards"].as_array().unwrap();
+    let column = |name: &str| -> Vec<i64> {
+        let values = shards.iter().map(|row| row[name].as_i64());
+        values.map(|value| value.expect("a number")).collect()
+    };
+    assert_eq!(column("shard"), [0, 1]);
+    assert_eq!(column("putMessages").iter().sum::<i64>(), 8);
+    assert!(column("connections").iter().sum::<i64>() >= 2, "{shards:?}");
+    let log = status["brokers"][0]["logBytes"].as_i64();
+    assert_eq!(Some(column("logBytes").iter().sum()), log);
+    assert!(column("longTurns").iter().all(|&turns| turns >= 0));
+}
+
+/// On a terminal, with nobody who answers.
+#[test]
+fn whoever_is_silent_holds_up_no_end() {
+    if Command::new("script").arg("--version").output().is_err() {
+        return;
+    }
+    // Connections are taken by the system, and that is all.
+    let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let shell = format!(
+        "timeout -s INT 1 {} status -n {} --timeout 60s; echo ended $?",
+        env!("CARGO_BIN_EXE_ringmq"),
+        silent.local_addr().expect("bound")
+    );
+    let began = Instant::now();
+    let output = Command::new("script")
+        .args(["-qec", &shell, "/dev/null"])
+        .env("TERM", "xterm")
+        .stdin(std::process::Stdio::null())
+        .output()
+        .expect("script runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("ended 124"), "{text}");
+    assert!(text.contains("\x1b[?1049l"), "the terminal is left: {text}");
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(30), "{took:?}");
 }

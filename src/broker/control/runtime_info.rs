@@ -121,6 +121,7 @@ impl Runtime {
         self.traffic(&mut table, stores, now_ms);
         self.store(&mut table, stores);
         purged(&mut table, stores);
+        shards(&mut table, stores);
         idle(&mut table);
         to_body(&KvTable { table })
     }
@@ -228,6 +229,23 @@ fn purged(table: &mut Table, stores: &[StoreInfo]) {
             format!("purgedUnread@{topic}@{group}").into(),
             count.to_string(),
         );
+    }
+}
+
+/// Each shard by itself, as `shard.<number>.<figure>`: messages stored since the start, bytes of
+/// the log, connections, and turns that took long. The names are RingMQ's own.
+fn shards(table: &mut Table, stores: &[StoreInfo]) {
+    for store in stores {
+        let log = store.max_physical.saturating_sub(store.min_physical).max(0);
+        for (figure, value) in [
+            ("putMessages", store.put_messages),
+            ("logBytes", log as u64),
+            ("connections", store.connections),
+            ("longTurns", store.long_turns),
+        ] {
+            let name = format!("shard.{}.{figure}", store.shard);
+            table.insert(name.into(), value.to_string());
+        }
     }
 }
 
@@ -402,6 +420,27 @@ mod tests {
         assert_eq!(table["purgedUnreadTotal"], "20");
         assert_eq!(table["purgedUnread@T@g"], "7");
         assert_eq!(table["purgedUnread@T@h"], "1");
+    }
+
+    #[test]
+    fn every_shard_is_told_of_by_itself() {
+        let shard = |shard, connections| StoreInfo {
+            shard,
+            connections,
+            long_turns: 2,
+            ..store(7)
+        };
+        let table = read(&Runtime::default(), &[shard(0, 3), shard(12, 0)], NOON);
+        for (name, value) in [
+            ("shard.0.putMessages", "7"),
+            ("shard.0.logBytes", "200"),
+            ("shard.0.connections", "3"),
+            ("shard.12.connections", "0"),
+            ("shard.12.longTurns", "2"),
+        ] {
+            assert_eq!(table[name], value, "{name}");
+        }
+        assert!(table.get("shard.1.connections").is_none());
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub struct BrokerNow {
     pub version: Option<String>,
     /// Event loops of a RingMQ broker.
     pub shards: Option<i64>,
+    /// What it says of each of them, by number.
+    pub by_shard: BTreeMap<u16, ShardNow>,
     /// Messages that came since its start, or since midnight.
     pub put: Option<i64>,
     /// Messages that went out.
@@ -33,6 +35,44 @@ pub struct BrokerNow {
     pub disk: Option<f64>,
     /// Since when it runs, ms since 1970.
     pub since: Option<i64>,
+}
+
+/// One event loop of a RingMQ broker now.
+#[derive(Clone, Debug, Default)]
+pub struct ShardNow {
+    /// Messages stored since its start.
+    pub put: Option<i64>,
+    /// Bytes of its log.
+    pub log_bytes: Option<i64>,
+    /// Its connections.
+    pub connections: Option<i64>,
+    /// Turns that took longer than 10 ms.
+    pub long_turns: Option<i64>,
+}
+
+impl ShardNow {
+    /// All shards that figures are about: `shard.<number>.<figure>`.
+    fn all(figures: &Figures<'_>) -> BTreeMap<u16, ShardNow> {
+        let mut shards: BTreeMap<u16, ShardNow> = BTreeMap::new();
+        for name in figures.0.keys() {
+            let parts = name.strip_prefix("shard.");
+            let parts = parts.and_then(|rest| rest.split_once('.'));
+            let number = parts.and_then(|(number, _)| number.parse().ok());
+            let (Some((_, figure)), Some(number)) = (parts, number) else {
+                continue;
+            };
+            let now = shards.entry(number).or_default();
+            let place = match figure {
+                "putMessages" => &mut now.put,
+                "logBytes" => &mut now.log_bytes,
+                "connections" => &mut now.connections,
+                "longTurns" => &mut now.long_turns,
+                _ => continue,
+            };
+            *place = figures.int(name);
+        }
+        shards
+    }
 }
 
 /// A topic now, over all brokers.
@@ -224,6 +264,27 @@ impl Snapshot {
             ]);
         }
         let columns = [
+            ("brokerName", "BROKER"),
+            ("shard", "SHARD"),
+            ("putMessages", "STORED"),
+            ("logBytes", "LOG"),
+            ("connections", "CONNECTIONS"),
+            ("longTurns", "LONG TURNS"),
+        ];
+        let mut shards = Table::new("shards", &columns, "no broker tells of its shards");
+        for now in &self.brokers {
+            for (number, shard) in &now.by_shard {
+                shards.row([
+                    Cell::text(&now.broker.name),
+                    Cell::Plain((*number).into()),
+                    Cell::of(shard.put, Cell::Count),
+                    Cell::of(shard.log_bytes, Cell::Bytes),
+                    Cell::of(shard.connections, Cell::Count),
+                    Cell::of(shard.long_turns, Cell::Count),
+                ]);
+            }
+        }
+        let columns = [
             ("topic", "TOPIC"),
             ("queues", "QUEUES"),
             ("messages", "MESSAGES"),
@@ -261,6 +322,7 @@ impl Snapshot {
         }
         Document::new()
             .table(brokers)
+            .table(shards)
             .table(topics)
             .table(groups)
             .faults(self.faults.clone())
@@ -292,6 +354,7 @@ impl BrokerNow {
             broker: broker.clone(),
             version: Some(version.unwrap_or_default()),
             shards: shards.and_then(|(_, count)| count.parse().ok()),
+            by_shard: ShardNow::all(&figures),
             put: figures.int("msgPutTotalTodayNow"),
             got: figures.int("msgGetTotalTodayNow"),
             put_tps: figures.first("putTps"),
@@ -307,6 +370,7 @@ impl BrokerNow {
             broker: broker.clone(),
             version: None,
             shards: None,
+            by_shard: BTreeMap::new(),
             put: None,
             got: None,
             put_tps: None,
@@ -321,6 +385,25 @@ impl BrokerNow {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shards_are_told_apart_by_their_number() {
+        let figures: BTreeMap<String, String> = [
+            ("shard.0.putMessages", "5"),
+            ("shard.10.connections", "2"),
+            ("shard.10.longTurns", "x"),
+            ("shard.10.later", "1"),
+            ("shard.x.logBytes", "1"),
+            ("shards", "3"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into();
+        let shards = ShardNow::all(&Figures(&figures));
+        assert_eq!(shards.keys().copied().collect::<Vec<_>>(), [0, 10]);
+        assert_eq!((shards[&0].put, shards[&0].connections), (Some(5), None));
+        let other = &shards[&10];
+        assert_eq!((other.connections, other.long_turns), (Some(2), None));
+    }
 
     #[test]
     fn brokers_topics_are_told_from_peoples() {

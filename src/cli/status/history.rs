@@ -14,6 +14,8 @@ pub enum Line {
     BrokerIn(String),
     /// Messages out of a broker.
     BrokerOut(String),
+    /// Messages into a shard of a broker, by number.
+    ShardIn(String, u16),
     /// Messages into a topic.
     Topic(String),
     /// Messages that a group consumes.
@@ -33,29 +35,26 @@ impl History {
     /// Adds a point to every line. A line that has no point now is forgotten.
     pub fn add(&mut self, snapshot: &Snapshot) {
         let mut points: Vec<(Line, Option<f64>)> = Vec::new();
-        let mut counters: Vec<(Line, i64, f64)> = Vec::new();
+        let mut counters: Vec<(Line, i64, Option<f64>)> = Vec::new();
         for now in &snapshot.brokers {
             let address = &now.broker.address;
-            if let Some(put) = now.put {
-                counters.push((
-                    Line::BrokerIn(address.clone()),
-                    put,
-                    now.put_tps.unwrap_or(0.0),
-                ));
+            let of_broker = [
+                (Line::BrokerIn(address.clone()), now.put, now.put_tps),
+                (Line::BrokerOut(address.clone()), now.got, now.get_tps),
+            ];
+            for (line, count, told) in of_broker {
+                counters.extend(count.map(|count| (line, count, told.or(Some(0.0)))));
             }
-            if let Some(got) = now.got {
-                counters.push((
-                    Line::BrokerOut(address.clone()),
-                    got,
-                    now.get_tps.unwrap_or(0.0),
-                ));
+            for (number, shard) in &now.by_shard {
+                let line = Line::ShardIn(address.clone(), *number);
+                counters.extend(shard.put.map(|put| (line, put, None)));
             }
         }
         for (name, now) in &snapshot.topics {
-            counters.push((Line::Topic(name.clone()), now.end, now.put_tps));
+            counters.push((Line::Topic(name.clone()), now.end, Some(now.put_tps)));
         }
         for (name, now) in &snapshot.groups {
-            counters.push((Line::Group(name.clone()), now.consumed, now.tps));
+            counters.push((Line::Group(name.clone()), now.consumed, Some(now.tps)));
             points.push((Line::Behind(name.clone()), Some(now.behind as f64)));
         }
         for (line, count, told) in counters {
@@ -66,10 +65,10 @@ impl History {
                 Some((at, before)) => {
                     let seconds = snapshot.at.duration_since(at).as_secs_f64();
                     // A counter that went back began anew.
-                    (count.saturating_sub(before).max(0)) as f64 / seconds.max(0.001)
+                    Some((count.saturating_sub(before).max(0)) as f64 / seconds.max(0.001))
                 }
             };
-            points.push((line, Some(rate)));
+            points.push((line, rate));
         }
         let mut lines = HashMap::new();
         for (line, point) in points {

@@ -5,7 +5,7 @@ mod history;
 mod screen;
 
 use super::admin::{Common, Context, finish, print, refuse};
-use super::show::{Format, Style, parse_span, terminal_size};
+use super::show::{Failure, Format, Style, parse_span, terminal_size};
 use clap::Args;
 use collect::Snapshot;
 use history::History;
@@ -13,6 +13,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
@@ -23,6 +24,9 @@ Examples:
   ringmq status --output json | jq '.groups[] | select(.totalDiff > 1000)'
 
 Exit codes: 0 done; 1 nobody could be asked; 2 the command line is wrong; 4 some brokers did not answer.";
+
+/// Between two looks at whether somebody has asked to stop.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Shows brokers, shards, topics, groups and how far they are behind.
 ///
@@ -63,7 +67,7 @@ impl StatusArgs {
         let is_live =
             !self.once && self.common.output == Format::Table && std::io::stdout().is_terminal();
         if is_live {
-            return self.live(&mut context);
+            return self.live(context);
         }
         let outcome = Snapshot::take(&mut context.admin, self.all);
         finish(
@@ -72,7 +76,7 @@ impl StatusArgs {
         )
     }
 
-    fn live(&self, context: &mut Context) -> ExitCode {
+    fn live(&self, context: Context) -> ExitCode {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             if let Err(error) = signal_hook::flag::register(signal, stop.clone()) {
@@ -80,11 +84,15 @@ impl StatusArgs {
                 return ExitCode::FAILURE;
             }
         }
+        let is_asked = || stop.load(Ordering::Relaxed);
+        let snapshots = Snapshots::of(context, self.all);
         let mut history = History::default();
         let mut shown = print(screen::ENTER);
-        while shown.is_ok() && !stop.load(Ordering::Relaxed) {
+        while shown.is_ok() && !is_asked() {
             let begin = Instant::now();
-            let snapshot = Snapshot::take(&mut context.admin, self.all);
+            let Some(snapshot) = snapshots.next(is_asked) else {
+                break;
+            };
             if let Ok(snapshot) = &snapshot {
                 history.add(snapshot);
             }
@@ -95,14 +103,48 @@ impl StatusArgs {
                 style: Style::of_stdout(),
             };
             shown = print(&screen::draw(&snapshot, &history, &about));
-            while begin.elapsed() < self.interval && !stop.load(Ordering::Relaxed) {
-                std::thread::sleep(Duration::from_millis(50));
+            while begin.elapsed() < self.interval && !is_asked() {
+                std::thread::sleep(LOOK);
             }
         }
         let left = print(screen::LEAVE);
         match shown.and(left) {
             Ok(()) => ExitCode::SUCCESS,
             Err(code) => code,
+        }
+    }
+}
+
+/// Snapshots, taken by a thread of their own: brokers that are silent hold up nobody who wants to
+/// end.
+struct Snapshots {
+    wanted: Sender<()>,
+    taken: Receiver<Result<Snapshot, Failure>>,
+}
+
+impl Snapshots {
+    fn of(mut context: Context, all: bool) -> Snapshots {
+        let (wanted, asked) = mpsc::channel();
+        let (give, taken) = mpsc::channel();
+        std::thread::spawn(move || {
+            while asked.recv().is_ok() {
+                if give.send(Snapshot::take(&mut context.admin, all)).is_err() {
+                    break;
+                }
+            }
+        });
+        Snapshots { wanted, taken }
+    }
+
+    /// The next one; `None` where somebody has asked to stop before it was there.
+    fn next(&self, is_asked: impl Fn() -> bool) -> Option<Result<Snapshot, Failure>> {
+        self.wanted.send(()).ok()?;
+        loop {
+            match self.taken.recv_timeout(LOOK) {
+                Ok(snapshot) => return Some(snapshot),
+                Err(RecvTimeoutError::Timeout) if !is_asked() => {}
+                Err(_) => return None,
+            }
         }
     }
 }

@@ -90,13 +90,17 @@ fn body(lines: &mut Vec<String>, snapshot: &Snapshot, history: &History, about: 
 
     let tables = [
         brokers(snapshot, history, about.style),
+        shards(snapshot, history, about.style),
         topics(snapshot, history, about.style),
         groups(snapshot, history, about.style),
     ];
     let left = about.size.0.saturating_sub(lines.len());
     let wanted: Vec<usize> = tables
         .iter()
-        .map(|table| table.lines().count() + 1)
+        .map(|table| match table.lines().count() {
+            0 => 0,
+            lines => lines + 1,
+        })
         .collect();
     for (table, rows) in tables.iter().zip(share(&wanted, left)) {
         if rows < 3 {
@@ -163,6 +167,40 @@ fn brokers(snapshot: &Snapshot, history: &History, style: Style) -> String {
         ]
     });
     layout(&headings, &rows.collect::<Vec<_>>(), style)
+}
+
+/// Nothing where no broker tells of its shards.
+fn shards(snapshot: &Snapshot, history: &History, style: Style) -> String {
+    let mut rows = Vec::new();
+    for now in &snapshot.brokers {
+        for (number, shard) in &now.by_shard {
+            let line = Line::ShardIn(now.broker.address.clone(), *number);
+            rows.push(vec![
+                Cell::text(&now.broker.name),
+                Cell::Plain((*number).into()),
+                Cell::of(history.last(&line), Cell::Rate),
+                bars(history, &line),
+                Cell::of(shard.put, Cell::Count),
+                Cell::of(shard.log_bytes, Cell::Bytes),
+                Cell::of(shard.connections, Cell::Count),
+                Cell::of(shard.long_turns, Cell::Count),
+            ]);
+        }
+    }
+    if rows.is_empty() {
+        return String::new();
+    }
+    let headings = [
+        "BROKER",
+        "SHARD",
+        "IN",
+        "",
+        "STORED",
+        "LOG",
+        "CONNECTIONS",
+        "LONG TURNS",
+    ];
+    layout(&headings, &rows, style)
 }
 
 fn topics(snapshot: &Snapshot, history: &History, style: Style) -> String {
