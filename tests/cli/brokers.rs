@@ -1,5 +1,6 @@
-use crate::command::{admin, both};
-use crate::common::{Config, shared, unique};
+use crate::command::{Watched, admin, both, start};
+use crate::common::{Config, eventually, shared, unique};
+use std::time::Duration;
 
 #[test]
 fn the_cluster_is_listed() {
@@ -137,4 +138,34 @@ fn exports_are_files_of_json() {
     .good();
     assert_eq!(read("m.json")["clusterName"], "DefaultCluster");
     std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn what_is_repeated_goes_on_until_it_is_stopped() {
+    let server = shared();
+    let master = crate::liars::says(r#"{"master":true,"masterCommitLogMaxOffset":4711}"#);
+    let replication = format!("haStatus -b {master} -i 1");
+    for (line, mark) in [
+        ("clusterList -i 1", "DefaultCluster"),
+        (replication.as_str(), "4711"),
+        (
+            "clusterRT -a 2 -s 10 -i 1 -p true -m room-7",
+            "|room-7|DefaultCluster|",
+        ),
+    ] {
+        let mut watched = Watched::of(start(&server, &format!("admin {line}")));
+        let shown = || -> Vec<String> {
+            let lines = watched.lines().into_iter();
+            lines.filter(|line| line.contains(mark)).collect()
+        };
+        eventually(line, Duration::from_secs(60), || shown().len() >= 2);
+        if mark.starts_with('|') {
+            let fields: Vec<String> = shown()[0].split('|').map(str::to_owned).collect();
+            assert_eq!((fields.len(), fields[0].len()), (5, 19), "{fields:?}");
+            assert!(fields[4].parse::<u64>().is_ok(), "{fields:?}");
+        }
+        watched.signal(libc::SIGINT);
+        let code = watched.ended(Duration::from_secs(20));
+        assert_eq!(code, Some(0), "{line}: {}", watched.errors());
+    }
 }

@@ -43,7 +43,8 @@ fn liar(answer: impl Fn(&Request) -> Result<Response, Vec<u8>> + Send + 'static)
     address
 }
 
-fn says(body: &'static str) -> SocketAddr {
+/// Answers everything with this.
+pub fn says(body: &'static str) -> SocketAddr {
     liar(move |_| Ok(Response::body(body.as_bytes())))
 }
 
@@ -99,6 +100,8 @@ fn garbage_silence_and_the_wrong_protocol_are_told_apart() {
     ask(says("<html>"), "admin topicList").refused(1, "JSON");
     let silent = liar(|_| Err(Vec::new()));
     ask(silent, "admin topicList --timeout 300ms").refused(1, "within 300ms");
+    let line = format!("admin brokerConsumeStats -b {silent} -t 300");
+    ask(silent, &line).refused(1, "within 300ms");
     let endless = liar(|_| Err(vec![0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 1]));
     ask(endless, "admin topicList").refused(1, "protocol");
     let refusing = liar(|_| Ok(Response::error(2, "busy\x1b[2J\nat Java.java")));

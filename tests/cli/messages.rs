@@ -1,5 +1,5 @@
 use crate::command::{admin, both};
-use crate::common::{Send, Server, shared, unique};
+use crate::common::{Config, Send, Server, shared, unique};
 use serde_json::{Value, json};
 
 /// A topic of one queue with three messages, and the JSON of the second.
@@ -250,4 +250,100 @@ fn a_message_goes_where_it_is_sent() {
     let fresh = unique("fresh");
     admin(&server, &format!("sendMessage -t {fresh} -p x")).good();
     admin(&server, &format!("topicRoute -t {fresh}")).good();
+}
+
+#[test]
+fn bodies_are_read_in_the_encoding_that_is_named() {
+    let server = shared();
+    let topic = unique("encoded");
+    admin(&server, &format!("updateTopic -t {topic} -r 1 -w 1")).good();
+    let mut client = server.connect();
+    let body = vec![0xc4, 0xe3, 0xba, 0xc3];
+    let sent = client.call(Send::new(&topic, body).queue(0)).expect(0);
+    let id = &sent.ext["msgId"];
+    let broker = server.address();
+    for line in [
+        format!("queryMsgById -i {id} -f GBK"),
+        format!("queryMsgByOffset -t {topic} -b {broker} -i 0 -o 0 -f gbk"),
+    ] {
+        let found = both(&server, &line, &["你好"]);
+        assert_eq!(found["message"]["body"], "你好", "{line}");
+    }
+    for line in [
+        format!("printMsg -t {topic} -c GBK"),
+        format!("printMsgByQueue -t {topic} -a {broker} -i 0 -c GBK"),
+    ] {
+        let found = both(&server, &line, &["你好"]);
+        assert_eq!(found["messages"][0]["body"], "你好", "{line}");
+    }
+    let plain = admin(&server, &format!("printMsg -t {topic} --output json"));
+    assert_eq!(plain.good().json()["messages"][0]["bodyBase64"], "xOO6ww==");
+    admin(&server, &format!("printMsg -t {topic} -c EBCDIC")).refused(2, "GBK");
+}
+
+#[test]
+fn a_message_is_sent_once_more_with_its_id() {
+    let server = shared();
+    let (topic, message) = filled(&server);
+    let (id, offset_id) = (&message["msgId"], message["offsetMsgId"].as_str().unwrap());
+    let line = format!("queryMsgById -i {offset_id} -s true --output json");
+    let sent = admin(&server, &line).good().json();
+    assert_eq!(
+        (&sent["originalMsgId"], &sent["queueOffset"]),
+        (&json!(offset_id), &json!(3))
+    );
+    let broker = server.address();
+    let line = format!("queryMsgByOffset -t {topic} -b {broker} -i 0 -o 3 --output json");
+    let again = admin(&server, &line).good().json()["message"].take();
+    for member in ["msgId", "body", "tags", "keys"] {
+        assert_eq!(again[member], message[member], "{member}");
+    }
+    assert!(id.is_string());
+    let shown = admin(&server, &format!("queryMsgById -i {offset_id} -s false"));
+    shown.good().shows(&["Checksum"]);
+}
+
+#[test]
+fn queues_are_found_by_the_parent_of_a_topic() {
+    let server = shared();
+    let (topic, _) = filled(&server);
+    let parent = unique("parent");
+    admin(&server, &format!("updateTopic -t {parent} -r 1 -w 1")).good();
+    // The route is the parent's, the messages are the topic's own.
+    let found = both(
+        &server,
+        &format!("printMsg -t {topic} -l {parent}"),
+        &["third"],
+    );
+    assert_eq!(found["messages"].as_array().unwrap().len(), 3);
+    let line = format!("printMsg -t {topic} -l none-such");
+    admin(&server, &line).refused(3, "none-such");
+}
+
+#[test]
+fn a_send_leaves_a_trace_where_it_is_told_to() {
+    let server = Config::server().set("traceTopicEnable", true).start();
+    let topic = unique("traced");
+    admin(&server, &format!("updateTopic -t {topic} -r 1 -w 1")).good();
+    let send = format!("sendMessage -t {topic} -p body -k order-7 -c new --output json");
+    let sent = admin(&server, &format!("{send} -m true")).good().json();
+    let id = sent["offsetMsgId"].as_str().unwrap();
+    let found = admin(&server, &format!("queryMsgById -i {id} --output json"));
+    let message = found.good().json()["message"].take();
+    let key = message["msgId"].as_str().unwrap_or(id);
+    for name in [key, "order-7"] {
+        let line = format!("queryMsgByKey -t RMQ_SYS_TRACE_TOPIC -k {name} --output json");
+        let traces = admin(&server, &line).good().json()["messages"].take();
+        assert_eq!(traces.as_array().unwrap().len(), 1, "{name}");
+    }
+    let line = format!("queryMsgTraceById -i {key}");
+    let traces = both(&server, &line, &["Pub", "RINGMQ_TOOLS", "success"]);
+    assert_eq!(traces["traces"].as_array().unwrap().len(), 1);
+    assert!(traces["traces"][0]["time"].as_i64().unwrap() > 1_700_000_000_000);
+    let untraced = admin(&server, &send).good().json();
+    let id = untraced["offsetMsgId"].as_str().unwrap();
+    let found = admin(&server, &format!("queryMsgById -i {id} --output json"));
+    let message = found.good().json()["message"].take();
+    let key = message["msgId"].as_str().unwrap_or(id);
+    admin(&server, &format!("queryMsgTraceById -i {key}")).refused(3, "no trace");
 }

@@ -1,5 +1,6 @@
 //! Brokers as a whole: figures, settings, housekeeping.
 
+use super::options::Repeat;
 use super::{Context, Target};
 use crate::cli::show::{Cell, Document, Failure, Outcome, Table, exit};
 use clap::Args;
@@ -240,6 +241,9 @@ impl DeleteExpiredCommitLog {
 pub struct HaStatus {
     #[command(flatten)]
     target: Target,
+
+    #[command(flatten)]
+    pub(super) repeat: Repeat,
 }
 
 impl HaStatus {

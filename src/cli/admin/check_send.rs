@@ -2,9 +2,10 @@
 
 use super::Context;
 use super::messages::writable;
-use crate::cli::show::{Cell, Document, Failure, Outcome, Table};
+use super::options::Repeat;
+use crate::cli::show::{Cell, Document, Failure, Outcome, Table, clean, local_time, now_ms};
 use clap::Args;
-use ringmq::client::admin::{Admin, Outgoing, Select};
+use ringmq::client::admin::{Admin, Broker, Outgoing, Select};
 use std::time::{Duration, Instant};
 
 /// Most messages of one check.
@@ -52,12 +53,9 @@ impl Check {
         )
     }
 
-    fn average(&self) -> Cell {
+    fn average(&self) -> Option<Duration> {
         let sum: Duration = self.took.iter().sum();
-        match self.took.len() as u32 {
-            0 => Cell::None,
-            count => millis(&(sum / count)),
-        }
+        sum.checked_div(self.took.len() as u32)
     }
 
     /// Sent, failed, average, median, 99 %, longest.
@@ -65,7 +63,7 @@ impl Check {
         [
             Cell::Count(self.took.len() as i64),
             Cell::Count(self.failed.len() as i64),
-            self.average(),
+            Cell::of(self.average().as_ref(), millis),
             self.at(0.5),
             self.at(0.99),
             self.at(1.0),
@@ -178,6 +176,18 @@ pub struct ClusterRt {
     /// Only this cluster.
     #[arg(short = 'c', long)]
     cluster: Option<String>,
+
+    /// Lines for a log: time, machine room, cluster, broker, and average in whole milliseconds.
+    #[arg(short = 'p', long = "print-log", default_value_t = false, action = clap::ArgAction::Set,
+          value_name = "true|false")]
+    print_log: bool,
+
+    /// The machine room in these lines.
+    #[arg(short = 'm', long, default_value = "noname", value_name = "NAME")]
+    machine_room: String,
+
+    #[command(flatten)]
+    pub(super) repeat: Repeat,
 }
 
 impl ClusterRt {
@@ -190,7 +200,7 @@ impl ClusterRt {
         let mut columns = vec![("cluster", "CLUSTER"), ("brokerName", "BROKER")];
         columns.extend(COLUMNS);
         let mut table = Table::new("sends", &columns, "no brokers");
-        let mut faults = Vec::new();
+        let (mut lines, mut faults) = (String::new(), Vec::new());
         for broker in brokers {
             // Every broker has a topic that is named as its cluster.
             let check = Check::run(
@@ -204,10 +214,35 @@ impl ClusterRt {
                 Ok(failed) => faults.extend(failed),
                 Err(failure) => faults.push(failure.message),
             }
+            lines.push_str(&self.log_line(&broker, &check));
             let mut row = vec![Cell::Text(broker.cluster), Cell::Text(broker.name)];
             row.extend(check.cells());
             table.row(row);
         }
-        Ok(Document::new().table(table).faults(faults))
+        let document = Document::new().faults(faults);
+        Ok(match self.print_log {
+            true => document.text("log", lines),
+            false => document.table(table),
+        })
+    }
+
+    /// The line of one broker; without an average where nothing was stored.
+    fn log_line(&self, broker: &Broker, check: &Check) -> String {
+        let time = local_time(now_ms());
+        let second = time
+            .split_once('.')
+            .map_or(time.as_str(), |(second, _)| second);
+        let average = check.average();
+        let ms = average.map_or(String::new(), |average| {
+            format!("{:.0}", average.as_secs_f64() * 1e3)
+        });
+        let fields = [
+            second,
+            &self.machine_room,
+            &broker.cluster,
+            &broker.name,
+            &ms,
+        ];
+        fields.map(clean).join("|") + "\n"
     }
 }

@@ -1,6 +1,7 @@
 //! `clusterList`.
 
 use super::brokers::Figures;
+use super::options::Repeat;
 use super::{Context, Target};
 use crate::cli::show::{Cell, Document, Outcome, Table, now_ms};
 use clap::Args;
@@ -16,6 +17,9 @@ pub struct ClusterList {
     /// Also how many messages came and went yesterday and today.
     #[arg(short = 'm', long)]
     more_stats: bool,
+
+    #[command(flatten)]
+    pub(super) repeat: Repeat,
 }
 
 impl ClusterList {

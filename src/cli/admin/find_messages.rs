@@ -1,12 +1,14 @@
 //! Messages are found: by id, by key, by their place, by their trace.
 
 use super::message_view::{message_document, messages_document};
+use super::messages::{sent_document, writable};
 use super::{Context, Target};
-use crate::cli::show::{Cell, Document, Failure, Outcome, Table, exit};
+use crate::cli::show::{Cell, Charset, Document, Failure, Outcome, Table, exit};
 use clap::Args;
-use ringmq::client::admin::{AdminError, Broker, StoredMessage, TOOLS_GROUP};
+use ringmq::client::admin::{AdminError, Broker, Outgoing, StoredMessage, TOOLS_GROUP};
+use ringmq::client::message::RESERVED;
 use ringmq::wire::ids;
-use ringmq::wire::names;
+use ringmq::wire::properties::name;
 
 /// The whole of time.
 const ALWAYS: (i64, i64) = (0, i64::MAX);
@@ -28,9 +30,9 @@ pub struct GiveTo {
 
 impl GiveTo {
     /// Gives it, or shows it.
-    fn finish(&self, context: &mut Context, found: &Found) -> Outcome {
+    fn finish(&self, context: &mut Context, found: &Found, charset: Charset) -> Outcome {
         let (Some(group), Some(client)) = (&self.group, &self.client_id) else {
-            return Ok(found.document(context));
+            return Ok(found.document(context, charset));
         };
         let Found { address, message } = found;
         let result = context
@@ -63,15 +65,18 @@ impl GiveTo {
 
 /// A message, and the address of the broker that gave it. What a message itself says of where it is
 /// stored is asked nothing: anyone may have written it.
-struct Found {
+pub(super) struct Found {
     address: String,
-    message: StoredMessage,
+    /// The message.
+    pub message: StoredMessage,
 }
 
 impl Found {
-    fn document(&self, context: &mut Context) -> Document {
+    fn document(&self, context: &mut Context, charset: Charset) -> Document {
         let (table, faults) = self.passed(context);
-        message_document(&self.message).table(table).faults(faults)
+        message_document(&self.message, charset)
+            .table(table)
+            .faults(faults)
     }
 
     /// Which groups have passed it.
@@ -129,6 +134,19 @@ pub struct QueryMsgById {
     #[command(flatten)]
     give_to: GiveTo,
 
+    /// Sends the message once more, with its id, to a queue that its topic has now.
+    #[arg(short = 's', long, default_value_t = false, action = clap::ArgAction::Set,
+          value_name = "true|false", conflicts_with = "group")]
+    send_message: bool,
+
+    /// The sender's unit, where clients are told apart by theirs; kept for scripts.
+    #[arg(short = 'u', long, requires = "send_message", hide = true)]
+    unit_name: Option<String>,
+
+    /// The encoding of the body: UTF-8, GBK, ...
+    #[arg(short = 'f', long, value_name = "CHARSET")]
+    body_format: Option<Charset>,
+
     /// Only brokers of this cluster.
     #[arg(short = 'c', long)]
     cluster: Option<String>,
@@ -137,7 +155,11 @@ pub struct QueryMsgById {
 impl QueryMsgById {
     pub(super) fn run(&self, context: &mut Context) -> Outcome {
         let found = self.find(context)?;
-        self.give_to.finish(context, &found)
+        if self.send_message {
+            return send_again(context, &found.message);
+        }
+        let charset = self.body_format.unwrap_or_default();
+        self.give_to.finish(context, &found, charset)
     }
 
     fn find(&self, context: &mut Context) -> Result<Found, Failure> {
@@ -176,6 +198,32 @@ impl QueryMsgById {
             .hint("with -t TOPIC it is looked for as the id that its sender gave")),
         }
     }
+}
+
+/// Sends a message once more. It keeps the id of its sender; what brokers have noted in it, and
+/// what has it delayed or taken for half of a transaction, stays behind.
+fn send_again(context: &mut Context, message: &StoredMessage) -> Outcome {
+    const KEPT: [&str; 3] = [name::KEYS, name::TAGS, name::UNIQ_KEY];
+    let broker = writable(context, &message.topic, None)?;
+    let pairs = message.properties.iter();
+    let pairs = pairs.map(|(name, value)| (name.as_str(), value.as_str()));
+    let properties = pairs
+        .filter(|(name, _)| KEPT.contains(name) || !RESERVED.contains(name))
+        .collect();
+    let outgoing = Outgoing {
+        topic: &message.topic,
+        body: &message.body,
+        properties,
+        flag: message.flag,
+        ..Outgoing::default()
+    };
+    let sent = context.admin.send(&broker.address, &outgoing);
+    let receipt = sent.map_err(|error| error.broker(&broker.name))?;
+    Ok(sent_document(&message.topic, &broker, receipt).field(
+        "originalMsgId",
+        "Sent again",
+        Cell::text(&message.message_id),
+    ))
 }
 
 /// The message at a position of a broker that nameservers know: an id can be made to name anyone.
@@ -217,7 +265,7 @@ fn by_unique_key(
 }
 
 /// Messages with a key on some brokers, oldest first.
-fn by_key(
+pub(super) fn by_key(
     context: &mut Context,
     brokers: &[Broker],
     (topic, key): (&str, &str),
@@ -291,7 +339,7 @@ impl QueryMsgByKey {
                 self.topic, self.msg_key
             )));
         }
-        Ok(messages_document(&messages(found), true).faults(faults))
+        Ok(messages_document(&messages(found), Some(Charset::default())).faults(faults))
     }
 }
 
@@ -323,9 +371,13 @@ impl QueryMsgByUniqueKey {
         let cluster = self.cluster.as_deref();
         let mut found = by_unique_key(context, &self.topic, &self.msg_id, cluster)?;
         if self.show_all {
-            return Ok(messages_document(&messages(found), true));
+            return Ok(messages_document(
+                &messages(found),
+                Some(Charset::default()),
+            ));
         }
-        self.give_to.finish(context, &found.swap_remove(0))
+        self.give_to
+            .finish(context, &found.swap_remove(0), Charset::default())
     }
 }
 
@@ -347,6 +399,10 @@ pub struct QueryMsgByOffset {
     /// The offset.
     #[arg(short = 'o', long)]
     offset: i64,
+
+    /// The encoding of the body: UTF-8, GBK, ...
+    #[arg(short = 'f', long, value_name = "CHARSET")]
+    body_format: Option<Charset>,
 }
 
 impl QueryMsgByOffset {
@@ -367,7 +423,7 @@ impl QueryMsgByOffset {
                 address: broker.address,
                 message,
             }
-            .document(context)),
+            .document(context, self.body_format.unwrap_or_default())),
             None => Err(Failure::not_found(format!(
                 "queue {} of {:?} on {} has no message at offset {}",
                 self.queue_id, self.topic, broker.name, self.offset
@@ -377,165 +433,5 @@ impl QueryMsgByOffset {
                 pull.min, pull.max
             ))),
         }
-    }
-}
-
-/// `queryMsgTraceById`.
-#[derive(Debug, Args)]
-pub struct QueryMsgTraceById {
-    /// The id that the sender gave.
-    #[arg(short = 'i', long)]
-    msg_id: String,
-
-    /// The topic that traces are sent to.
-    #[arg(short = 't', long, default_value = names::TRACE_TOPIC)]
-    trace_topic: String,
-
-    /// Stored at this time or later.
-    #[arg(short = 'b', long, value_parser = crate::cli::show::parse_time, default_value = "0",
-          allow_hyphen_values = true, value_name = "TIME")]
-    begin_timestamp: i64,
-
-    /// Stored at this time or earlier [default: always].
-    #[arg(short = 'e', long, value_parser = crate::cli::show::parse_time,
-          allow_hyphen_values = true, value_name = "TIME")]
-    end_timestamp: Option<i64>,
-
-    /// Most traces that each broker gives.
-    #[arg(short = 'c', long, default_value_t = 64, value_parser = clap::value_parser!(i32).range(1..=10_000))]
-    max_num: i32,
-}
-
-impl QueryMsgTraceById {
-    pub(super) fn run(&self, context: &mut Context) -> Outcome {
-        let brokers = context.brokers_of_topic(&self.trace_topic, &Target::default())?;
-        let time = (self.begin_timestamp, self.end_timestamp.unwrap_or(i64::MAX));
-        let names = (self.trace_topic.as_str(), self.msg_id.as_str());
-        let (found, faults) = by_key(context, &brokers, names, self.max_num, time, false)?;
-        let columns = [
-            ("type", "WHAT"),
-            ("time", "WHEN"),
-            ("group", "GROUP"),
-            ("clientHost", "CLIENT"),
-            ("costMs", "TOOK"),
-            ("status", "STATUS"),
-        ];
-        let mut table = Table::new("traces", &columns, "no trace");
-        for Found { message, .. } in &found {
-            for trace in traces_of(&message.body, &self.msg_id) {
-                table.row([
-                    Cell::Text(trace.kind),
-                    Cell::Time(trace.time),
-                    Cell::Text(trace.group),
-                    Cell::text(&message.born_host),
-                    Cell::Span(trace.cost),
-                    match trace.success {
-                        true => Cell::Good("success".to_owned()),
-                        false => Cell::Bad("failed".to_owned()),
-                    },
-                ]);
-            }
-        }
-        if table.is_empty() && faults.is_empty() {
-            return Err(Failure::not_found(format!(
-                "topic {:?} has no trace of message {:?}",
-                self.trace_topic, self.msg_id
-            ))
-            .hint(
-                "clients send traces where they are told to; the topic is made with \
-                   traceTopicEnable=true or by hand",
-            ));
-        }
-        Ok(Document::new()
-            .field("msgId", "Message id", Cell::text(&self.msg_id))
-            .table(table)
-            .faults(faults))
-    }
-}
-
-/// One step in the life of a message, as a client has written it down.
-#[derive(Debug, PartialEq, Eq)]
-struct Trace {
-    kind: String,
-    time: i64,
-    group: String,
-    cost: i64,
-    success: bool,
-}
-
-/// The steps of one message in the body of a trace message (`TraceDataEncoder`): records end with
-/// byte 2, their fields are parted by byte 1.
-fn traces_of(body: &[u8], id: &str) -> Vec<Trace> {
-    let text = String::from_utf8_lossy(body);
-    let mut found = Vec::new();
-    for record in text.split('\u{2}') {
-        let fields: Vec<&str> = record.split('\u{1}').collect();
-        let field = |at: usize| fields.get(at).copied().unwrap_or_default();
-        let number = |at: usize| field(at).parse().unwrap_or(0);
-        let trace = match field(0) {
-            "Pub" if field(5) == id => Trace {
-                kind: "Pub".to_owned(),
-                time: number(1),
-                group: field(3).to_owned(),
-                cost: number(10),
-                // Newer clients have the offset message id in between.
-                success: field(fields.len().min(14).saturating_sub(1)) == "true",
-            },
-            "SubBefore" if field(5) == id => Trace {
-                kind: "SubBefore".to_owned(),
-                time: number(1),
-                group: field(3).to_owned(),
-                cost: 0,
-                success: true,
-            },
-            "SubAfter" if field(2) == id => Trace {
-                kind: "SubAfter".to_owned(),
-                time: number(7),
-                group: field(8).to_owned(),
-                cost: number(3),
-                success: field(4) == "true",
-            },
-            _ => continue,
-        };
-        found.push(trace);
-    }
-    found
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn traces_are_read_field_by_field() {
-        let body = [
-            "Pub\u{1}1700\u{1}R\u{1}pg\u{1}T\u{1}ID\u{1}tag\u{1}key\u{1}h:1\u{1}5\u{1}7\u{1}0\u{1}OFF\u{1}true\u{1}h",
-            "SubBefore\u{1}1701\u{1}R\u{1}cg\u{1}REQ\u{1}ID\u{1}0\u{1}k",
-            "SubAfter\u{1}REQ\u{1}ID\u{1}9\u{1}false\u{1}k\u{1}1\u{1}1702\u{1}cg",
-            "Pub\u{1}1\u{1}R\u{1}pg\u{1}T\u{1}OTHER",
-            "garbage",
-        ]
-        .join("\u{2}");
-        let traces = traces_of(body.as_bytes(), "ID");
-        let short: Vec<_> = traces
-            .iter()
-            .map(|trace| {
-                (
-                    trace.kind.as_str(),
-                    trace.time,
-                    trace.group.as_str(),
-                    trace.cost,
-                    trace.success,
-                )
-            })
-            .collect();
-        assert_eq!(
-            short,
-            [
-                ("Pub", 1700, "pg", 7, true),
-                ("SubBefore", 1701, "cg", 0, true),
-                ("SubAfter", 1702, "cg", 9, false),
-            ]
-        );
     }
 }

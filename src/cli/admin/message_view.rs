@@ -1,14 +1,15 @@
 //! How a message is shown.
 
-use crate::cli::show::{Cell, Document, Table, clean, clean_lines};
+use crate::cli::show::{Cell, Charset, Document, Table, clean, clean_lines};
 use ringmq::client::admin::StoredMessage;
 use serde_json::{Map, Value, json};
 
 /// Most bytes of a body that are shown to people.
 const SHOWN_BYTES_MAX: usize = 16 * 1024;
 
-/// A message for programs. The body is `body` where it is text, `bodyBase64` where it is not.
-pub fn message_json(message: &StoredMessage, body: bool) -> Value {
+/// A message for programs. The body, unless it is left out, is `body` where it is text, and
+/// `bodyBase64` where it is not.
+pub fn message_json(message: &StoredMessage, body: Option<Charset>) -> Value {
     let mut members = Map::new();
     let mut put = |key: &str, value: Value| {
         members.insert(key.to_owned(), value);
@@ -34,10 +35,10 @@ pub fn message_json(message: &StoredMessage, body: bool) -> Value {
     let properties = message.properties.iter();
     let properties = properties.map(|(name, value)| (name.clone(), json!(value)));
     put("properties", Value::Object(properties.collect()));
-    if body {
-        match std::str::from_utf8(&message.body) {
-            Ok(text) => put("body", json!(text)),
-            Err(_) => put("bodyBase64", json!(base64(&message.body))),
+    if let Some(charset) = body {
+        match charset.text(&message.body) {
+            Some(text) => put("body", json!(text)),
+            None => put("bodyBase64", json!(base64(&message.body))),
         }
     }
     Value::Object(members)
@@ -64,21 +65,20 @@ pub fn base64(bytes: &[u8]) -> String {
 }
 
 /// A body for people: text as it is, else what it is and its first bytes.
-pub(super) fn body_text(body: &[u8]) -> String {
-    let cut = &body[..body.len().min(SHOWN_BYTES_MAX)];
-    let more = match body.len() - cut.len() {
-        0 => String::new(),
-        more => format!("\n... and {more} bytes more"),
-    };
-    match std::str::from_utf8(body) {
-        Ok(text) => {
-            let mut end = cut.len();
+pub(super) fn body_text(body: &[u8], charset: Charset) -> String {
+    match charset.text(body) {
+        Some(text) => {
+            let mut end = text.len().min(SHOWN_BYTES_MAX);
             while !text.is_char_boundary(end) {
                 end -= 1;
             }
+            let more = match text.len().saturating_sub(SHOWN_BYTES_MAX) {
+                0 => String::new(),
+                more => format!("\n... and {more} bytes more"),
+            };
             clean_lines(&text[..end]).into_owned() + &more
         }
-        Err(_) => {
+        None => {
             let mut text = format!("{} bytes that are no text", body.len());
             for (at, line) in body.chunks(16).take(16).enumerate() {
                 let hex: Vec<String> = line.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -102,7 +102,7 @@ pub(super) fn body_text(body: &[u8]) -> String {
 }
 
 /// One message with everything there is to know.
-pub(super) fn message_document(message: &StoredMessage) -> Document {
+pub(super) fn message_document(message: &StoredMessage, charset: Charset) -> Document {
     let mut properties = Table::new(
         "properties",
         &[("name", "PROPERTY"), ("value", "VALUE")],
@@ -143,12 +143,12 @@ pub(super) fn message_document(message: &StoredMessage) -> Document {
     }
     document
         .table(properties)
-        .note_lines(body_text(&message.body))
-        .for_programs("message", message_json(message, true))
+        .note_lines(body_text(&message.body, charset))
+        .for_programs("message", message_json(message, Some(charset)))
 }
 
-/// Several messages, one a row.
-pub(super) fn messages_document(messages: &[StoredMessage], body: bool) -> Document {
+/// Several messages, one a row, with their bodies or without.
+pub(super) fn messages_document(messages: &[StoredMessage], body: Option<Charset>) -> Document {
     let mut columns = vec![
         ("storeHost", "BROKER"),
         ("queueId", "QUEUE"),
@@ -159,7 +159,7 @@ pub(super) fn messages_document(messages: &[StoredMessage], body: bool) -> Docum
         ("keys", "KEYS"),
         ("size", "BODY"),
     ];
-    if body {
+    if body.is_some() {
         columns.push(("body", "TEXT"));
     }
     let mut table = Table::new("messages", &columns, "no messages").for_people();
@@ -175,9 +175,7 @@ pub(super) fn messages_document(messages: &[StoredMessage], body: bool) -> Docum
             Cell::of(message.keys(), Cell::text),
             Cell::Bytes(message.body.len() as i64),
         ];
-        if body {
-            row.push(Cell::Text(one_line(&message.body)));
-        }
+        row.extend(body.map(|charset| Cell::Text(one_line(&message.body, charset))));
         table.row(row);
     }
     let values = messages.iter().map(|message| message_json(message, body));
@@ -187,8 +185,8 @@ pub(super) fn messages_document(messages: &[StoredMessage], body: bool) -> Docum
 }
 
 /// The beginning of a body on one line.
-fn one_line(body: &[u8]) -> String {
-    let start = String::from_utf8_lossy(&body[..body.len().min(512)]);
+fn one_line(body: &[u8], charset: Charset) -> String {
+    let start = charset.lossy(&body[..body.len().min(512)]);
     let mut text: String = clean(&start).chars().take(200).collect();
     if body.len() > 512 {
         text.push('…');
@@ -216,6 +214,7 @@ mod tests {
 
     #[test]
     fn bodies_are_shown_within_bounds() {
+        let body_text = |body: &[u8]| body_text(body, Charset::default());
         assert_eq!(body_text("a\n\x1bb".as_bytes()), "a\n\\u{1b}b");
         let long = body_text("é".repeat(SHOWN_BYTES_MAX).as_bytes());
         assert!(
@@ -223,7 +222,7 @@ mod tests {
             "{}",
             &long[long.len() - 40..]
         );
-        let binary = body_text(&[0xff; 300]);
+        let binary = body_text([0xff; 300].as_slice());
         assert!(
             binary.starts_with("300 bytes that are no text\n000000  ff ff"),
             "{binary}"

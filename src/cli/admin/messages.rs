@@ -1,15 +1,21 @@
 //! Messages are read one after the other, and sent.
 
 use super::message_view::messages_document;
+use super::trace::trace;
 use super::{Context, Target};
-use crate::cli::show::{Cell, Document, Failure, Outcome, Table, month_start, now_ms, parse_time};
+use crate::cli::show::{
+    Cell, Charset, Document, Failure, Outcome, Table, month_start, now_ms, parse_time,
+};
 use clap::Args;
 use ringmq::client::admin::{
-    Admin, AdminError, Broker, Outgoing, StoredMessage, TOOLS_GROUP, UniqueKey,
+    Admin, AdminError, Broker, Outgoing, Receipt, SENDERS_GROUP, StoredMessage, TOOLS_GROUP,
+    UniqueKey,
 };
+use ringmq::wire::ids;
 use ringmq::wire::names;
 use ringmq::wire::properties::name;
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 /// Messages that one pull asks for.
 const PULL_MESSAGES: i32 = 32;
@@ -125,7 +131,7 @@ fn show(
     topic: &str,
     (begin, end): (Option<i64>, Option<i64>),
     expression: &str,
-    (max, body): (usize, bool),
+    (max, body): (usize, Option<Charset>),
 ) -> Outcome {
     let mut messages: Vec<StoredMessage> = Vec::new();
     let mut more = false;
@@ -182,6 +188,14 @@ pub struct PrintMsg {
           value_name = "true|false")]
     print_body: bool,
 
+    /// The encoding of bodies: UTF-8, GBK, ...
+    #[arg(short = 'c', long = "charset-name", value_name = "CHARSET")]
+    charset: Option<Charset>,
+
+    /// The topic whose route leads to the queues, where the topic is a light one (LMQ) below it.
+    #[arg(short = 'l', long, value_name = "TOPIC")]
+    lmq_parent_topic: Option<String>,
+
     /// Most messages that are shown.
     #[arg(long, default_value_t = 1000, value_name = "N")]
     max: usize,
@@ -189,9 +203,10 @@ pub struct PrintMsg {
 
 impl PrintMsg {
     pub(super) fn run(&self, context: &mut Context) -> Outcome {
-        let queues = queues(context, &self.topic, &Target::default())?;
+        let routed = self.lmq_parent_topic.as_ref().unwrap_or(&self.topic);
+        let queues = queues(context, routed, &Target::default())?;
         let time = (self.begin_timestamp, self.end_timestamp);
-        let shown = (self.max, self.print_body);
+        let shown = (self.max, bodies(self.print_body, self.charset));
         show(context, queues, &self.topic, time, &self.expression, shown)
     }
 }
@@ -233,6 +248,10 @@ pub struct PrintMsgByQueue {
           value_name = "true|false")]
     print_body: bool,
 
+    /// The encoding of bodies: UTF-8, GBK, ...
+    #[arg(short = 'c', long = "charset-name", value_name = "CHARSET")]
+    charset: Option<Charset>,
+
     /// Counts the messages by tag.
     #[arg(short = 'f', long = "calculate", default_value_t = false, action = clap::ArgAction::Set,
           value_name = "true|false")]
@@ -241,6 +260,11 @@ pub struct PrintMsgByQueue {
     /// Most messages that are shown.
     #[arg(long, default_value_t = 1000, value_name = "N")]
     max: usize,
+}
+
+/// Bodies in an encoding, or none.
+fn bodies(shown: bool, charset: Option<Charset>) -> Option<Charset> {
+    shown.then(|| charset.unwrap_or_default())
 }
 
 /// Most tags that are counted; what comes after is counted together.
@@ -261,7 +285,7 @@ impl PrintMsgByQueue {
                 &self.topic,
                 time,
                 &self.expression,
-                (self.max, self.print_body),
+                (self.max, bodies(self.print_body, self.charset)),
             )?,
             false => Document::new(),
         };
@@ -362,7 +386,8 @@ impl ConsumeMessage {
         }
         let Some(offset) = self.offset else {
             let time = (self.begin_timestamp, self.end_timestamp);
-            return show(context, queues, &self.topic, time, "*", (self.max, true));
+            let shown = (self.max, Some(Charset::default()));
+            return show(context, queues, &self.topic, time, "*", shown);
         };
         let (broker, queue) = queues.remove(0);
         let mut messages = Vec::new();
@@ -383,7 +408,7 @@ impl ConsumeMessage {
             let range = Range { to: max, ..range };
             read(admin, &broker.address, &range, &mut read_on)?;
         }
-        Ok(messages_document(&messages, true))
+        Ok(messages_document(&messages, Some(Charset::default())))
     }
 }
 
@@ -413,6 +438,11 @@ pub struct SendMessage {
     /// To this queue of the broker.
     #[arg(short = 'i', long, requires = "broker")]
     qid: Option<i32>,
+
+    /// Also sends a trace of it, as senders do who trace their messages.
+    #[arg(short = 'm', long, default_value_t = false, action = clap::ArgAction::Set,
+          value_name = "true|false")]
+    msg_trace_enable: bool,
 }
 
 impl SendMessage {
@@ -430,34 +460,60 @@ impl SendMessage {
                 properties.push((name, value.as_str()));
             }
         }
-        let receipt = context
-            .admin
-            .send(
-                &broker.address,
-                &Outgoing {
-                    topic: &self.topic,
-                    body: self.body.as_bytes(),
-                    properties,
-                    queue: self.qid,
-                },
-            )
-            .map_err(|error| error.broker(&broker.name))?;
-        let status = match receipt.status {
-            "SEND_OK" => Cell::Good("SEND_OK".to_owned()),
-            other => Cell::Bad(other.to_owned()),
+        let outgoing = Outgoing {
+            topic: &self.topic,
+            body: self.body.as_bytes(),
+            properties,
+            queue: self.qid,
+            ..Outgoing::default()
         };
-        Ok(Document::new()
-            .field("topic", "Topic", Cell::text(&self.topic))
-            .field("brokerName", "Broker", Cell::text(&broker.name))
-            .field("queueId", "Queue", Cell::Plain(receipt.queue.into()))
-            .field("queueOffset", "Queue offset", Cell::Plain(receipt.offset))
-            .field("sendStatus", "Status", status)
-            .field(
-                "offsetMsgId",
-                "Offset message id",
-                Cell::Text(receipt.message_id),
-            ))
+        let (began, since) = (now_ms(), Instant::now());
+        let sent = context.admin.send(&broker.address, &outgoing);
+        let receipt = sent.map_err(|error| error.broker(&broker.name))?;
+        let took = since.elapsed();
+        let mut faults = Vec::new();
+        if self.msg_trace_enable
+            && let Err(failure) = traced(context, &broker, &receipt, (began, took))
+        {
+            faults.push(format!("it has no trace: {}", failure.message));
+        }
+        Ok(sent_document(&self.topic, &broker, receipt).faults(faults))
     }
+}
+
+/// Sends the trace of a message that was sent.
+fn traced(
+    context: &mut Context,
+    broker: &Broker,
+    receipt: &Receipt,
+    times: (i64, Duration),
+) -> Result<(), Failure> {
+    let place = ids::parse_offset_id(&receipt.message_id);
+    let (_, position) = place.ok_or_else(|| {
+        Failure::failed(format!("{:?} is no offset message id", receipt.message_id))
+    })?;
+    // A sender that makes no id of its own is told it by the broker.
+    let message = context.admin.message_at(&broker.address, "", position)?;
+    trace(context, &message, SENDERS_GROUP, times)
+}
+
+/// What became of a message that was sent.
+pub(super) fn sent_document(topic: &str, broker: &Broker, receipt: Receipt) -> Document {
+    let status = match receipt.status {
+        "SEND_OK" => Cell::Good("SEND_OK".to_owned()),
+        other => Cell::Bad(other.to_owned()),
+    };
+    Document::new()
+        .field("topic", "Topic", Cell::text(topic))
+        .field("brokerName", "Broker", Cell::text(&broker.name))
+        .field("queueId", "Queue", Cell::Plain(receipt.queue.into()))
+        .field("queueOffset", "Queue offset", Cell::Plain(receipt.offset))
+        .field("sendStatus", "Status", status)
+        .field(
+            "offsetMsgId",
+            "Offset message id",
+            Cell::Text(receipt.message_id),
+        )
 }
 
 /// The broker that a message is sent to: the given one, or the first that may be written; for a

@@ -17,13 +17,15 @@ mod options;
 mod stats;
 mod topic_changes;
 mod topics;
+mod trace;
 
 #[cfg(test)]
 mod tests;
 
-use super::show::{Failure, Format, Outcome, Style, exit};
+use super::show::{Document, Failure, Format, Outcome, Stop, Style, exit};
 use clap::{Arg, Args, Command, Subcommand};
 use std::process::ExitCode;
+use std::time::Duration;
 
 pub use brokers::Figures;
 pub use context::Context;
@@ -166,7 +168,7 @@ commands! {
     /// Shows the message at a place in a queue.
     QueryMsgByOffset(find_messages::QueryMsgByOffset),
     /// Shows the trace of a message.
-    QueryMsgTraceById(find_messages::QueryMsgTraceById),
+    QueryMsgTraceById(trace::QueryMsgTraceById),
     /// Shows messages of a topic, stored within a time.
     PrintMsg(messages::PrintMsg),
     /// Shows messages of one queue, stored within a time, or counts them by tag.
@@ -203,34 +205,67 @@ commands! {
     ExportMetrics(export::ExportMetrics),
 }
 
+impl AdminCommand {
+    /// Time between two answers of a command that goes on until it is stopped.
+    fn interval(&self) -> Option<Duration> {
+        match self {
+            AdminCommand::ClusterList(command) => command.repeat.interval(),
+            AdminCommand::ClusterRt(command) => command.repeat.interval(),
+            AdminCommand::HaStatus(command) => command.repeat.interval(),
+            _ => None,
+        }
+    }
+}
+
 impl AdminArgs {
     /// Does it, prints the answer and says with which code to end.
     pub fn run(&self) -> ExitCode {
-        let format = self.common.output;
-        let outcome = self.common.connect().and_then(|mut context| {
-            let outcome = self.command.run(&mut context);
-            outcome.map_err(|failure| context.explain(failure))
+        let done = self.common.connect().and_then(|mut context| {
+            let stop = self.command.interval().map(|_| Stop::on_signals());
+            let stop = stop.transpose()?;
+            loop {
+                let outcome = self.command.run(&mut context);
+                let document = outcome.map_err(|failure| context.explain(failure))?;
+                if let Err(code) = write(&document, self.common.output) {
+                    return Ok(code);
+                }
+                let goes_on = match (&stop, self.command.interval()) {
+                    (Some(stop), Some(interval)) => stop.sleep(interval),
+                    _ => false,
+                };
+                if !goes_on {
+                    return Ok(code_of(&document));
+                }
+            }
         });
-        finish(outcome, format)
+        done.unwrap_or_else(|failure| refuse(&failure))
     }
 }
 
 /// Prints what a command came to.
 pub fn finish(outcome: Outcome, format: Format) -> ExitCode {
     match outcome {
-        Ok(document) => {
-            if let Err(failure) = print(&document.render(format, Style::of_stdout())) {
-                return failure;
-            }
-            for fault in &document.faults {
-                eprintln!("ringmq: {}", super::show::clean(fault));
-            }
-            match document.faults.is_empty() {
-                true => ExitCode::SUCCESS,
-                false => ExitCode::from(exit::REFUSED),
-            }
-        }
+        Ok(document) => match write(&document, format) {
+            Ok(()) => code_of(&document),
+            Err(code) => code,
+        },
         Err(failure) => refuse(&failure),
+    }
+}
+
+/// Prints an answer, and what is wrong with it.
+fn write(document: &Document, format: Format) -> Result<(), ExitCode> {
+    print(&document.render(format, Style::of_stdout()))?;
+    for fault in &document.faults {
+        eprintln!("ringmq: {}", super::show::clean(fault));
+    }
+    Ok(())
+}
+
+fn code_of(document: &Document) -> ExitCode {
+    match document.faults.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(exit::REFUSED),
     }
 }
 

@@ -92,6 +92,22 @@ impl Target {
     }
 }
 
+/// Whether a command shows its answer again and again.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct Repeat {
+    /// Again every so many seconds, until Ctrl-C.
+    #[arg(short = 'i', long, value_name = "SECONDS",
+          value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    interval: Option<u64>,
+}
+
+impl Repeat {
+    /// Time between two answers.
+    pub fn interval(&self) -> Option<Duration> {
+        self.interval.map(Duration::from_secs)
+    }
+}
+
 /// The bits of a permission: their sum (`6`), or letters (`rw`).
 ///
 /// # Errors

@@ -9,6 +9,7 @@ use ringmq::wire::body::stats::ConsumeStats;
 use ringmq::wire::codes::response;
 use ringmq::wire::names;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// `statsAll`.
 #[derive(Debug, Args)]
@@ -157,10 +158,18 @@ pub struct BrokerConsumeStats {
     #[arg(short = 'o', long, default_value_t = false, action = clap::ArgAction::Set,
           value_name = "true|false")]
     order: bool,
+
+    /// How long each request may take, in milliseconds, in place of --timeout.
+    #[arg(short = 't', long, value_name = "MS",
+          value_parser = clap::value_parser!(u64).range(1..=600_000))]
+    timeout_millis: Option<u64>,
 }
 
 impl BrokerConsumeStats {
     pub(super) fn run(&self, context: &mut Context) -> Outcome {
+        if let Some(ms) = self.timeout_millis {
+            context.admin.set_timeout(Duration::from_millis(ms));
+        }
         let brokers = context.masters(&self.target)?;
         let (found, faults) = context.each(&brokers, |admin, broker| {
             self.groups(admin, &broker.address)

@@ -1,10 +1,10 @@
 //! `ringmq consume`.
 
+use super::failure;
 use super::format::{Format, Kind, TEMPLATE_HELP};
 use super::tail::{From, Tail};
-use super::{Stop, failure};
 use crate::cli::admin::{Common, Context, refuse};
-use crate::cli::show::{Failure, parse_time};
+use crate::cli::show::{Failure, Stop, parse_time};
 use clap::Args;
 use ringmq::client::admin::StoredMessage;
 use ringmq::client::{

@@ -1,7 +1,7 @@
 //! How consumed messages are written.
 
 use super::super::admin::message_json;
-use super::super::show::{clean, clean_lines, escape_json, local_time};
+use super::super::show::{Charset, clean, clean_lines, escape_json, local_time};
 use clap::ValueEnum;
 use ringmq::client::admin::StoredMessage;
 
@@ -133,7 +133,7 @@ impl Format {
             }
             Format::Raw => push_body(out, &message.body, terminal),
             Format::Json => {
-                let line = message_json(message, true).to_string();
+                let line = message_json(message, Some(Charset::default())).to_string();
                 out.extend_from_slice(escape_json(&line).as_bytes());
                 out.push(b'\n');
             }

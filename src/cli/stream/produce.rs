@@ -1,10 +1,10 @@
 //! `ringmq produce`.
 
+use super::failure;
 use super::lines::{Input, Line, LineFault, Lines};
 use super::pacing::Pacing;
-use super::{Stop, failure};
 use crate::cli::admin::{Common, finish, refuse};
-use crate::cli::show::{Cell, Document, Failure, Format, Outcome, count, rate};
+use crate::cli::show::{Cell, Document, Failure, Format, Outcome, Stop, count, rate};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use ringmq::client::{

@@ -42,7 +42,7 @@ pub use messages::{
 pub use nameservers::ORDER_TOPIC_CONFIG;
 pub use offsets::QueueReset;
 pub use properties_text::{from_properties_text, to_properties_text};
-pub use send::{Outgoing, Receipt};
+pub use send::{Outgoing, Receipt, SENDERS_GROUP};
 
 use crate::client::remote::{Remote, RemoteError, RemoteFault, resolve};
 use crate::wire::body::json;
@@ -91,6 +91,13 @@ impl Admin {
             timeout,
             connections: HashMap::new(),
         })
+    }
+
+    /// Changes how long each request may take from now on.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+        // Those that are there have the time that they were made with.
+        self.connections.clear();
     }
 
     /// The nameservers.

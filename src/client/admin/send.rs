@@ -7,6 +7,9 @@ use crate::wire::names;
 use crate::wire::properties;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// The group of producers that operators send as.
+pub const SENDERS_GROUP: &str = "RINGMQ_TOOLS";
+
 /// A message to send.
 #[derive(Clone, Debug, Default)]
 pub struct Outgoing<'a> {
@@ -18,6 +21,8 @@ pub struct Outgoing<'a> {
     pub properties: Vec<(&'a str, &'a str)>,
     /// Queue number; `None`: the broker takes one.
     pub queue: Option<i32>,
+    /// The sender's flag.
+    pub flag: i32,
 }
 
 /// What became of it.
@@ -48,14 +53,14 @@ impl Admin {
         }
         let born = SystemTime::now().duration_since(UNIX_EPOCH);
         let send = Request::new(request::SEND_MESSAGE_V2)
-            .with("a", "RINGMQ_TOOLS")
+            .with("a", SENDERS_GROUP)
             .with("b", message.topic)
             .with("c", names::AUTO_CREATE_TOPIC)
             .with("d", 4)
             .with("e", message.queue.unwrap_or(-1))
             .with("f", 0)
             .with("g", born.map_or(0, |since| since.as_millis()))
-            .with("h", 0)
+            .with("h", message.flag)
             .with("i", String::from_utf8_lossy(&text))
             .with("j", 0)
             .with("k", false)
