@@ -48,4 +48,34 @@ fn help_has_examples_and_codes() {
         .shows(&["Exit codes", "topicList", "topic-list"]);
     run("produce --help").good().shows(&["--rate", "Examples:"]);
     run("consume --help").good().shows(&["--from", "--follow"]);
+    for command in [
+        "topicList",
+        "topicRoute",
+        "topicStatus",
+        "updateTopic",
+        "updateTopicPerm",
+        "deleteTopic",
+        "clusterList",
+        "brokerStatus",
+        "getBrokerConfig",
+        "updateBrokerConfig",
+        "updateSubGroup",
+        "deleteSubGroup",
+        "consumerProgress",
+        "consumerConnection",
+        "consumerStatus",
+        "resetOffsetByTime",
+        "skipAccumulatedMessage",
+        "queryMsgById",
+        "queryMsgByKey",
+        "queryMsgByUniqueKey",
+        "queryMsgByOffset",
+        "printMsg",
+        "consumeMessage",
+        "sendMessage",
+    ] {
+        let example = format!("ringmq admin {command} -");
+        let help = run(&format!("admin {command} --help")).good();
+        help.shows(&["Example:", &example]);
+    }
 }

@@ -4,6 +4,7 @@ mod brokers;
 mod check_send;
 mod cluster;
 mod context;
+mod examples;
 mod export;
 mod find_messages;
 mod group_members;
@@ -289,7 +290,8 @@ pub fn print(text: &str) -> Result<(), ExitCode> {
     }
 }
 
-/// Lets every command and option be written as RocketMQ writes it and with dashes alike.
+/// Lets every command and option be written as RocketMQ writes it and with dashes alike, and gives
+/// each command its example.
 pub fn with_aliases(command: Command) -> Command {
     command
         .mut_args(|arg: Arg| match arg.get_long() {
@@ -303,6 +305,10 @@ pub fn with_aliases(command: Command) -> Command {
             let name = sub.get_name().to_owned();
             let alias = kebab_case(&name);
             let sub = with_aliases(sub);
+            let sub = match examples::help_of(&name) {
+                Some(example) => sub.after_help(example),
+                None => sub,
+            };
             match alias == name {
                 true => sub,
                 false => sub.visible_alias(alias),

@@ -34,6 +34,26 @@ fn the_definition_is_sound() {
     with_aliases(Tool::command()).debug_assert();
 }
 
+#[test]
+fn every_command_has_an_example_that_it_understands() {
+    let command = with_aliases(Tool::command());
+    let mut count = 0;
+    for sub in command.get_subcommands() {
+        let name = sub.get_name();
+        let words = examples::words_of(name).unwrap_or_else(|| panic!("{name} has no example"));
+        let line = format!("{name} {words}");
+        if let Err(error) = parse(&line) {
+            panic!("{line}: {error}");
+        }
+        let help = sub.get_after_help().expect("an example").to_string();
+        assert!(help.contains(&format!("ringmq admin {name} ")), "{help}");
+        count += 1;
+    }
+    assert!(count > 50, "{count}");
+    let quoted = examples::help_of("updateOrderConf").expect("an example");
+    assert!(quoted.ends_with("-v 'broker-a:4;broker-b:4'"), "{quoted}");
+}
+
 /// Lines as they are written for RocketMQ's own tool.
 #[test]
 fn rocketmqs_lines_are_understood() {
