@@ -77,7 +77,8 @@ fn a_broker_that_goes_takes_no_messages_of_another_with_it() {
 
     wanted.extend([fresh, back].concat());
     let mut seen = watched.lines();
-    (wanted.sort(), seen.sort());
+    wanted.sort();
+    seen.sort();
     assert_eq!(seen, wanted, "{}", watched.errors());
     end(watched);
 }

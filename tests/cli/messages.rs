@@ -347,3 +347,25 @@ fn a_send_leaves_a_trace_where_it_is_told_to() {
     let key = message["msgId"].as_str().unwrap_or(id);
     admin(&server, &format!("queryMsgTraceById -i {key}")).refused(3, "no trace");
 }
+
+#[test]
+fn ids_lead_to_every_shard_that_is_a_broker() {
+    let server = Config::per_shard(2).set("brokerIP1", "127.0.0.1").start();
+    let topic = unique("sharded");
+    admin(&server, &format!("updateTopic -t {topic} -r 1 -w 1")).good();
+    let nameserver = server.nameserver();
+    for shard in 0..2 {
+        let mut client = server.connect_shard(shard);
+        let body = format!("of shard {shard}");
+        let sent = client.call(Send::new(&topic, body.clone()).queue(0));
+        let id = &sent.expect(0).ext["msgId"];
+        for line in [
+            format!("queryMsgById -i {id}"),
+            format!("queryMsgById -i {id} -n {nameserver} -t {topic}"),
+        ] {
+            let found = both(&server, &line, &[&body]);
+            let host = server.shard_address(shard).to_string();
+            assert_eq!(found["message"]["storeHost"], host, "{line}");
+        }
+    }
+}

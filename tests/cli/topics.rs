@@ -231,7 +231,7 @@ fn an_order_of_one_broker_keeps_that_of_others() {
         .to_owned();
     let address = server.address();
     let wanted = |queues: i32| {
-        let mut parts = vec!["other:4".to_owned(), format!("{name}:{queues}")];
+        let mut parts = ["other:4".to_owned(), format!("{name}:{queues}")];
         parts.sort();
         json!(parts.join(";"))
     };

@@ -167,8 +167,19 @@ impl Tail {
                 }
             }
         }
+        // A broker that fails keeps nobody from the queues of another.
+        let mut failed: Option<(String, AdminError)> = None;
         for (broker, address, id) in fresh {
-            let queue = self.begin(admin, &address, id)?;
+            if failed.as_ref().is_some_and(|(name, _)| *name == broker) {
+                continue;
+            }
+            let queue = match self.begin(admin, &address, id) {
+                Ok(queue) => queue,
+                Err(error) => {
+                    failed = Some((broker.clone(), error.broker(&broker)));
+                    continue;
+                }
+            };
             match self.parts.iter_mut().find(|part| part.broker == broker) {
                 Some(part) => part.queues.push(queue),
                 None => self.parts.push(Part {
@@ -179,7 +190,10 @@ impl Tail {
                 }),
             }
         }
-        Ok(())
+        match failed {
+            Some((_, error)) => Err(error),
+            None => Ok(()),
+        }
     }
 
     fn begin(&self, admin: &mut Admin, address: &str, id: i32) -> Result<Queue, AdminError> {
