@@ -85,6 +85,32 @@ pub trait ConsumeHook: Send + Sync {
     }
 }
 
+/// Is told what goes wrong behind the calls of a consumer: offsets that cannot be stored, pulls
+/// that fail. Each is tried again, unless the consumer stops; the log has them as warnings.
+///
+/// ```
+/// use ringmq::client::hooks::FaultHook;
+/// use ringmq::client::{Error, ErrorKind, PushConsumerSettings};
+/// use std::sync::Arc;
+///
+/// struct FullDisk;
+///
+/// impl FaultHook for FullDisk {
+///     fn fault(&self, error: &Error) {
+///         if let ErrorKind::OffsetFile { path, why } = error.kind() {
+///             eprintln!("{path}: {why}");
+///         }
+///     }
+/// }
+///
+/// let mut settings = PushConsumerSettings::new("billing");
+/// settings.setup.fault_hooks.0.push(Arc::new(FullDisk));
+/// ```
+pub trait FaultHook: Send + Sync {
+    /// After `error`, which names the group and whatever else is known of the place.
+    fn fault(&self, error: &Error);
+}
+
 /// A list of hooks of one kind; settings are shown without what is in it.
 pub struct Hooks<H: ?Sized>(pub Vec<Arc<H>>);
 

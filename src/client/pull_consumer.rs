@@ -156,7 +156,8 @@ impl PullConsumer {
         self.call(ConsumerCall::Seek { queue, to }, nothing)
     }
 
-    /// Commits what polls have answered, and ends when the brokers have it.
+    /// Commits what polls have answered, and ends when the brokers have it, or, broadcasting,
+    /// the file of offsets.
     pub fn commit(&self) -> Pending<()> {
         self.call(ConsumerCall::Commit(None), nothing)
     }
@@ -191,7 +192,8 @@ impl PullConsumer {
     /// second time does nothing.
     ///
     /// # Errors
-    /// Offsets that could not be committed.
+    /// The first offset that could not be committed, or of which nobody said in time that it
+    /// is: what was polled since the last one comes again. It has stopped all the same.
     pub fn shutdown(&self) -> Result<()> {
         self.shutdown_async().wait()
     }

@@ -215,7 +215,8 @@ impl PushConsumer {
     /// others. A second time does nothing.
     ///
     /// # Errors
-    /// Offsets that could not be stored.
+    /// The first offset that could not be stored, or of which nobody said in time that it is:
+    /// what was consumed since the last one comes again. It has stopped all the same.
     pub fn shutdown(&self) -> Result<()> {
         self.shutdown_async().wait()
     }

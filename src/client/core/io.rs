@@ -182,7 +182,7 @@ pub enum Command {
     },
     /// Removes a consumer: no new deliveries; waits for those that are out, at most
     /// `wait_ms`; stores offsets, unlocks queues, tells the brokers. Ends with
-    /// [`Answer::Nothing`].
+    /// [`Answer::Nothing`], or with the first offset that could not be stored.
     StopConsumer {
         /// Who waits.
         ticket: Ticket,

@@ -1,7 +1,8 @@
 //! Settings of consumers (`DefaultMQPushConsumer`, `DefaultLitePullConsumer`).
 
 use super::{
-    Arc, ConsumeHook, Error, HOUR_MS, Hooks, MessageQueue, Result, check_group, check_range,
+    Arc, ConsumeHook, Error, FaultHook, HOUR_MS, Hooks, MessageQueue, Result, check_group,
+    check_range,
 };
 use crate::wire::body::heartbeat::{ConsumeFromWhere, MessageModel};
 
@@ -49,6 +50,8 @@ pub struct SetupOfGroup {
     pub consume_timestamp_ms: Option<i64>,
     /// How queues are shared out (averagely).
     pub allocate: AllocateStrategy,
+    /// Are told what goes wrong behind the calls of the application.
+    pub fault_hooks: Hooks<dyn FaultHook>,
 }
 
 impl SetupOfGroup {
@@ -59,6 +62,7 @@ impl SetupOfGroup {
             consume_from_where: ConsumeFromWhere::LastOffset,
             consume_timestamp_ms: None,
             allocate: AllocateStrategy::default(),
+            fault_hooks: Hooks::default(),
         }
     }
 

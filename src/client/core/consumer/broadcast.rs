@@ -3,8 +3,9 @@
 //!
 //! `offsets.json` is replaced when something changed, every 5 s and at the end; what it
 //! said before goes to `offsets.json.bak` first. A file that cannot be read is answered
-//! by the other, and where neither can be, the start fails; one that cannot be written is told, and tried again next time: nothing
-//! that was consumed is lost by it but the memory of it.
+//! by the other, and where neither can be, the start fails; one that cannot be written is
+//! told, and tried again next time: nothing that was consumed is lost by it but the memory
+//! of it. Whoever commits hears of it once the file says it, or why it does not.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use serde::Deserialize;
 
 use super::rebalance::wire_queue;
 use super::{Consumer, Effect, Life, MessageQueue, Phase};
-use crate::client::core::io::FileFault;
+use crate::client::core::io::{Answer, FileFault, Ticket};
 use crate::client::error::{Error, ErrorKind};
 use crate::wire::body::json;
 
@@ -95,6 +96,15 @@ pub(super) enum Storing {
     File(Vec<u8>),
 }
 
+/// Callers who wait for the file.
+#[derive(Debug, Default)]
+pub(super) struct Waiters {
+    /// For the content that is being written.
+    now: Vec<Ticket>,
+    /// For what has changed since that was begun.
+    next: Vec<Ticket>,
+}
+
 impl Consumer {
     fn file(&self) -> String {
         format!("{}/{}/offsets.json", self.rules.file_id, self.rules.group)
@@ -165,9 +175,42 @@ impl Consumer {
         self.effects.push(Effect::Failed(error));
     }
 
-    fn file_fault(&mut self, fault: FileFault) {
+    fn file_fault(&mut self, fault: FileFault) -> Error {
         let FileFault { path, why } = fault;
-        self.fault(Error::new(ErrorKind::OffsetFile { path, why }));
+        let error = Error::new(ErrorKind::OffsetFile { path, why });
+        self.fault(error.clone());
+        error
+    }
+
+    /// Writes the file, if it says something else, and tells a caller when it says what is
+    /// to be said now.
+    pub(super) fn store_file_for(&mut self, ticket: Ticket) {
+        self.file_waiters.next.push(ticket);
+        self.store_file();
+        if self.file.changed {
+            // Its turn comes after the content that is being written.
+            return;
+        }
+        let waiters = &mut self.file_waiters;
+        waiters.now.append(&mut waiters.next);
+        if self.storing.is_none() {
+            self.end_file_waiters(None);
+        }
+    }
+
+    /// Tells those who waited for the content that was written, or was not.
+    fn end_file_waiters(&mut self, error: Option<&Error>) {
+        for ticket in std::mem::take(&mut self.file_waiters.now) {
+            let result = error.map_or(Ok(Answer::Nothing), |error| Err(error.clone()));
+            self.done(ticket, result);
+        }
+    }
+
+    /// Nothing is written any more.
+    pub(super) fn give_up_file_waiters(&mut self) {
+        let waiters = &mut self.file_waiters;
+        waiters.now.append(&mut waiters.next);
+        self.end_file_waiters(Some(&ErrorKind::NotRunning.into()));
     }
 
     /// Writes the file, if it says something else.
@@ -184,6 +227,8 @@ impl Consumer {
             return;
         }
         self.file.changed = false;
+        let waiters = &mut self.file_waiters;
+        waiters.now.append(&mut waiters.next);
         let content = self.file.to_json();
         match self.file.content.clone() {
             Some(before) => {
@@ -209,12 +254,24 @@ impl Consumer {
         };
         match (result, storing) {
             (Ok(()), Storing::Backup(content)) => self.store_new(content),
-            (Ok(()), Storing::File(content)) => self.file.content = Some(content),
+            (Ok(()), Storing::File(content)) => {
+                self.file.content = Some(content);
+                self.end_file_waiters(None);
+            }
             (Err(fault), _) => {
-                self.file_fault(fault);
+                let error = self.file_fault(fault);
                 // Tried again at the next turn; at the end there is none.
                 self.file.changed = self.life == Life::Running;
+                if !self.file.changed {
+                    let waiters = &mut self.file_waiters;
+                    waiters.now.append(&mut waiters.next);
+                }
+                self.end_file_waiters(Some(&error));
+                self.lose(error);
             }
+        }
+        if !self.file_waiters.next.is_empty() {
+            self.store_file();
         }
         self.stop_on();
     }

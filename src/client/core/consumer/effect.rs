@@ -119,5 +119,8 @@ pub enum Effect {
     /// It could not start, and is over.
     Failed(Error),
     /// Everything is done; brokers may be told that the consumer is gone.
-    Stopped,
+    Stopped {
+        /// The first offset that could not be stored, and why.
+        lost: Option<Error>,
+    },
 }

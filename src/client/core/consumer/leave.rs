@@ -8,10 +8,10 @@
 
 use super::{
     AskQueue, Consumer, Effect, Life, MessageQueue, Owned, Phase, Request, Response, Timer, about,
-    is_retry, number, successful,
+    at_queue, is_retry, number, successful,
 };
 use crate::client::core::io::{Answer, Ticket};
-use crate::client::error::Error;
+use crate::client::error::{Error, ErrorKind};
 use crate::wire::codes::request;
 
 /// When a question that failed is asked again, ms.
@@ -111,7 +111,7 @@ impl Consumer {
             self.stored(now, queue);
         } else if self.rules.locks() || own.commit.acked.is_none() || self.life != Life::Running {
             self.store_last(queue, 1);
-        } else if own.commit.asked == Some(value) {
+        } else if own.commit.asked == Some(value) && own.commit.waiters.is_empty() {
             // Told already, when it was given back.
             self.stored(now, queue);
         } else {
@@ -172,10 +172,15 @@ impl Consumer {
                     self.stored(now, queue);
                 }
                 Err(error) => {
-                    if !is_retry(&queue.topic) {
-                        self.fault(error);
+                    // The topic of retries may not be there yet: then there is nothing to lose.
+                    let known = !is_retry(&queue.topic) || own.commit.acked.is_some();
+                    if known {
+                        self.fault(error.clone());
                     }
                     if time >= TRIES {
+                        if known {
+                            self.lose(error);
+                        }
                         self.stored(now, queue);
                     } else {
                         let time = time + 1;
@@ -187,11 +192,20 @@ impl Consumer {
                 }
             },
             (AskQueue::CheckCommitted { offset }, Leaving::Checking) => {
-                let known = answer.ok().and_then(|response| number(&response, "offset"));
-                if known.is_some_and(|known| known < offset) {
-                    self.store_last(queue, TRIES);
-                } else {
-                    self.forget(now, queue);
+                let known = answer.map(|response| number(&response, "offset"));
+                match known {
+                    Ok(Some(known)) if known < offset => self.store_last(queue, TRIES),
+                    Ok(known) => {
+                        if known.is_some() {
+                            // The next owner is further on.
+                            own.commit.acked = Some(own.commit.value);
+                        }
+                        self.forget(now, queue);
+                    }
+                    Err(error) => {
+                        self.lose(error);
+                        self.forget(now, queue);
+                    }
                 }
             }
             // Not unlocked: the lock ends by itself.
@@ -244,8 +258,9 @@ impl Consumer {
         };
         self.held -= own.line.count();
         self.unblock_all(now);
+        let unstored = own.unstored(queue);
         for ticket in own.commit.waiters {
-            self.commit_done(ticket, None);
+            self.commit_done(ticket, unstored.as_ref());
         }
         self.line.retain(|waiting| waiting != queue);
         if own.wanted_again && self.life == Life::Running {
@@ -258,7 +273,7 @@ impl Consumer {
     }
 
     /// Ends: nothing new is begun, what is in hand is finished for `wait_ms` at most.
-    /// [`Effect::Stopped`] follows.
+    /// [`Effect::Stopped`] follows, with the first offset that is not stored.
     pub fn stop(&mut self, now: u64, wait_ms: u64) {
         match self.life {
             Life::Stopping | Life::Stopped => return,
@@ -269,6 +284,7 @@ impl Consumer {
             Life::Running => {}
         }
         self.life = Life::Stopping;
+        self.stop_ms = wait_ms;
         self.set(now + wait_ms, Timer::StopDeadline);
         self.line.clear();
         self.end_polls();
@@ -317,12 +333,20 @@ impl Consumer {
                 if !guarded {
                     self.tell_offset(&queue, value);
                 }
+                // Nobody answers to that.
+                let limit_ms = self.stop_ms;
+                let error = at_queue(ErrorKind::Timeout { limit_ms }.into(), &queue);
+                if !is_retry(&queue.topic) || own.commit.acked.is_some() {
+                    self.fault(error.clone());
+                    self.lose(error);
+                }
+            }
+            let unstored = own.unstored(&queue);
+            for ticket in own.commit.waiters {
+                self.commit_done(ticket, unstored.as_ref());
             }
             if self.rules.locks() {
                 unlock.push(queue);
-            }
-            for ticket in own.commit.waiters {
-                self.commit_done(ticket, None);
             }
         }
         for queue in unlock {
@@ -342,7 +366,9 @@ impl Consumer {
         self.asks.clear();
         self.hands.clear();
         self.end_polls();
-        self.effects.push(Effect::Stopped);
+        self.give_up_file_waiters();
+        let lost = self.lost.take();
+        self.effects.push(Effect::Stopped { lost });
     }
 
     pub(super) fn commit_done(&mut self, ticket: Ticket, error: Option<&Error>) {
@@ -358,5 +384,13 @@ impl Owned {
     /// Whether listeners, or the way to the retry topic, have something of it.
     pub(super) fn is_busy(&self) -> bool {
         self.in_hand > 0 || self.returning > 0
+    }
+
+    /// What those are told who wait for the offset of a queue that is given up; `None` where
+    /// it is stored.
+    fn unstored(&self, queue: &MessageQueue) -> Option<Error> {
+        let what = "the queue was given up before its offset was stored".to_owned();
+        let stored = self.commit.acked == Some(self.commit.value);
+        (!stored).then(|| at_queue(ErrorKind::State { what }.into(), queue))
     }
 }

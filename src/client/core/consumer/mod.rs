@@ -224,6 +224,7 @@ pub struct Consumer {
     /// Offsets of the file (broadcasting).
     file: OffsetTable,
     storing: Option<broadcast::Storing>,
+    file_waiters: broadcast::Waiters,
     backup_asked: bool,
     /// What is wrong with the file itself, until the backup is read.
     unread: Option<FileFault>,
@@ -233,6 +234,10 @@ pub struct Consumer {
     next_delivery: u64,
     next_epoch: u64,
     persist_round: u32,
+    /// The first offset that could not be stored by the stop.
+    lost: Option<Error>,
+    /// How long the stop may take, ms.
+    stop_ms: u64,
     /// When it began, ms.
     started: u64,
     held: usize,
@@ -257,6 +262,7 @@ impl Consumer {
             effects: Vec::new(),
             file: OffsetTable::default(),
             storing: None,
+            file_waiters: broadcast::Waiters::default(),
             backup_asked: false,
             unread: None,
             suspended: false,
@@ -264,6 +270,8 @@ impl Consumer {
             next_delivery: 0,
             next_epoch: 0,
             persist_round: 0,
+            lost: None,
+            stop_ms: 0,
             started: 0,
             held: 0,
             counts: Counts::default(),
@@ -494,6 +502,14 @@ impl Consumer {
     fn fault(&mut self, error: Error) {
         let error = error.of_group(&self.rules.group);
         self.effects.push(Effect::Notice(Notice::Fault(error)));
+    }
+
+    /// What was consumed is not stored, and there is no later time for it: the stop says so.
+    fn lose(&mut self, error: Error) {
+        if self.life == Life::Stopping {
+            let error = error.of_group(&self.rules.group);
+            self.lost.get_or_insert(error);
+        }
     }
 
     fn done(&mut self, ticket: Ticket, result: Result<Answer, Error>) {

@@ -375,9 +375,8 @@ impl Consumer {
             }
         }
         if broadcast {
-            self.store_file();
-        }
-        if left == 0 {
+            self.store_file_for(ticket);
+        } else if left == 0 {
             self.done(ticket, Ok(Answer::Nothing));
         } else {
             self.polls.commits.insert(ticket, (left, None));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::allocate::Allocation;
 use super::process_queue::Thresholds;
 use crate::client::core::io::DELIVERIES_PER_THREAD;
+use crate::client::hooks::{FaultHook, Hooks};
 use crate::client::settings::{
     ClientSettings, Listening, PullConsumerSettings, PushConsumerSettings, SetupOfGroup,
 };
@@ -95,6 +96,8 @@ pub struct Rules {
     pub api_timeout_ms: u64,
     /// Time for questions about offsets, and for sending back.
     pub offset_timeout_ms: u64,
+    /// Who is told of faults.
+    pub fault_hooks: Hooks<dyn FaultHook>,
 }
 
 impl Rules {
@@ -136,6 +139,7 @@ impl Rules {
             rebalance_ms: 20_000,
             api_timeout_ms: 3000,
             offset_timeout_ms: 5000,
+            fault_hooks: Hooks::default(),
         }
     }
 
@@ -213,6 +217,7 @@ impl Rules {
             from_timestamp_ms: setup.consume_timestamp_ms.unwrap_or(wall - HALF_HOUR_MS),
             allocation: (&setup.allocate).into(),
             file_id: file_id(client, client_id),
+            fault_hooks: setup.fault_hooks.clone(),
             persist_ms: client.persist_consumer_offset_interval_ms,
             rebalance_ms: client.rebalance_interval_ms,
             api_timeout_ms: client.api_timeout_ms,

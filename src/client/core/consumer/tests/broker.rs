@@ -57,6 +57,8 @@ pub struct Broker {
     next_physical: i64,
     /// Refuses what is sent back.
     pub refuse_back: bool,
+    /// Refuses offsets.
+    pub refuse_commits: bool,
     /// Answers every pull at once.
     pub never_holds: bool,
     /// Knows no group and makes none, but answers heartbeats as if it did.
@@ -194,6 +196,9 @@ impl Broker {
                 Some(offset) => Response::ok().with("offset", offset),
                 None => Response::error(response::QUERY_NOT_FOUND, "none"),
             },
+            request::UPDATE_CONSUMER_OFFSET if self.refuse_commits => {
+                Response::error(response::SYSTEM_ERROR, "no offsets today")
+            }
             request::UPDATE_CONSUMER_OFFSET => {
                 let offset = request.int("commitOffset").unwrap();
                 self.commit(request, offset, ledger);

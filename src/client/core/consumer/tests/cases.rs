@@ -437,6 +437,7 @@ fn a_graceful_stop_finishes_what_is_in_hand_and_commits_it() {
         let before: usize = world.ledger.consumed.len();
         world.run(2000);
         assert!(world.clients[0].stopped && world.clients[0].in_hand.is_empty());
+        assert_eq!(world.clients[0].lost, None);
         assert_eq!(world.ledger.consumed.len(), before + hand);
         for queue in 0..4 {
             let owner = world.brokers[0].lock_owner(GROUP, "t", queue, world.now);
@@ -534,6 +535,43 @@ fn a_full_disk_is_told_by_name_and_loses_no_consumption() {
     world.leave(0, 1000);
     world.run(1000);
     assert!(world.clients[0].stopped, "a stop does not hang on it");
+    let lost = world.clients[0].lost.clone().expect("a loss").to_string();
+    assert!(
+        lost.contains("offsets.json") && lost.contains("no space"),
+        "{lost}"
+    );
+}
+
+/// Of offsets that a broker refuses, and of those that it does not answer.
+#[test]
+fn a_stop_says_which_offsets_are_not_stored() {
+    for kind in [Kind::Concurrent, Kind::Orderly] {
+        for refuses in [true, false] {
+            let mut world = started(kind, 24);
+            world.run(2000);
+            world.brokers[0].refuse_commits = refuses;
+            if !refuses {
+                world.faults.lost = 100;
+            }
+            world.send_to(0, "t", 1, "");
+            world.run(500);
+            world.leave(0, 6000);
+            world.run(6001);
+            let client = &world.clients[0];
+            assert!(client.stopped);
+            assert_eq!(world.committed("t")[&("broker-0".into(), 1)], 0);
+            let lost = client.lost.clone().expect("a loss");
+            let what = if refuses {
+                "no offsets today"
+            } else {
+                "no answer within"
+            };
+            let text = lost.to_string();
+            assert!(text.contains(what) && text.contains("group g"), "{text}");
+            assert_eq!(lost.place().queue_id, Some(1));
+            assert!(client.faults.contains(&lost), "it is told as well");
+        }
+    }
 }
 
 #[test]

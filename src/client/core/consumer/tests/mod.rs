@@ -113,6 +113,8 @@ pub struct Client {
     pub consumer: Consumer,
     pub alive: bool,
     pub stopped: bool,
+    /// What its stop says that is not stored.
+    pub lost: Option<Error>,
     pub in_hand: BTreeMap<DeliveryId, Batch>,
     pub done: BTreeMap<Ticket, Result<Answer, Error>>,
     pub faults: Vec<Error>,
@@ -280,6 +282,7 @@ impl World {
             consumer,
             alive: true,
             stopped: false,
+            lost: None,
             in_hand: BTreeMap::new(),
             done: BTreeMap::new(),
             faults: Vec::new(),

@@ -119,7 +119,8 @@ impl World {
                 self.clients[client].faults.push(error);
                 self.clients[client].alive = false;
             }
-            Effect::Stopped => {
+            Effect::Stopped { lost } => {
+                self.clients[client].lost = lost;
                 self.clients[client].stopped = true;
                 self.clients[client].alive = false;
                 self.at(1, Event::Gone { client });

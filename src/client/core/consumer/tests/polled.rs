@@ -105,6 +105,89 @@ fn a_commit_that_is_not_answered_says_so() {
     assert_eq!(world.committed("t"), world.ends("t"));
 }
 
+/// It ends when the file says it, and not before.
+#[test]
+fn a_commit_of_a_broadcasting_consumer_is_in_its_file_or_says_why_not() {
+    let mut world = World::new(1, 1);
+    world.topic("t", 1);
+    let mut rules = rules(Kind::Polled, 0);
+    rules.broadcast = true;
+    rules.auto_commit = false;
+    rules.batch_max = 10;
+    world.join(rules, &["t"]);
+    world.run(2000);
+    (0..4).for_each(|_| world.send("t", ""));
+    poll_all(&mut world, 4);
+    let file = "10.0.0.0@1/g/offsets.json";
+    let saved = |world: &World| {
+        let table = world.files.get(file);
+        let table = table.map(|content| super::super::OffsetTable::parse(content).unwrap());
+        table.and_then(|table| table.get(&queue(0)))
+    };
+    let commit = |world: &mut World, offset: Option<i64>| {
+        let offsets = offset.map(|offset| vec![(queue(0), offset)]);
+        world.call(0, ConsumerCall::Commit(offsets))
+    };
+    let end = |world: &World, ticket: &Ticket| world.clients[0].done.get(ticket).cloned();
+
+    world.full_disk = true;
+    let ticket = commit(&mut world, Some(1));
+    assert_eq!(end(&world, &ticket), None, "it is being written");
+    world.run(100);
+    let error = end(&world, &ticket).unwrap().unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains(file) && text.contains("no space"), "{text}");
+    assert_eq!(saved(&world), None);
+
+    world.full_disk = false;
+    let first = commit(&mut world, Some(2));
+    let second = commit(&mut world, Some(3));
+    while end(&world, &second).is_none() {
+        if end(&world, &first).is_some() {
+            assert!(saved(&world) >= Some(2));
+        }
+        world.run(1);
+    }
+    assert_eq!(end(&world, &first), Some(Ok(Answer::Nothing)));
+    assert_eq!(end(&world, &second), Some(Ok(Answer::Nothing)));
+    assert_eq!(saved(&world), Some(3));
+    let again = commit(&mut world, Some(3));
+    assert_eq!(
+        end(&world, &again),
+        Some(Ok(Answer::Nothing)),
+        "it is there"
+    );
+
+    // Also where the consumer stops meanwhile.
+    world.full_disk = true;
+    let last = commit(&mut world, None);
+    world.leave(0, 1000);
+    world.run(1000);
+    assert!(world.clients[0].stopped);
+    assert!(end(&world, &last).unwrap().is_err());
+    assert!(world.clients[0].lost.is_some());
+}
+
+#[test]
+fn a_commit_of_a_queue_that_is_given_up_meanwhile_says_whether_it_is_stored() {
+    for refuses in [true, false] {
+        let mut world = polled(false, 1);
+        world.run(2000);
+        (0..4).for_each(|_| world.send("t", ""));
+        poll_all(&mut world, 4);
+        world.call(0, ConsumerCall::Commit(Some(vec![(queue(0), 2)])));
+        world.run(100);
+        world.brokers[0].refuse_commits = refuses;
+        let ticket = world.call(0, ConsumerCall::Commit(None));
+        world.call(0, ConsumerCall::Unsubscribe { topic: "t".into() });
+        world.run(10_000);
+        let end = &world.clients[0].done[&ticket];
+        assert_eq!(end.is_err(), refuses, "{end:?}");
+        let stored = world.committed("t").into_values().next();
+        assert_eq!(stored, Some(if refuses { 2 } else { 4 }));
+    }
+}
+
 #[test]
 fn seek_goes_where_there_is_something() {
     let mut world = polled(true, 1);
