@@ -236,6 +236,8 @@ pub struct Consumer {
     persist_round: u32,
     /// The first offset that could not be stored by the stop.
     lost: Option<Error>,
+    /// Greatest version of a subscription so far.
+    newest: i64,
     /// How long the stop may take, ms.
     stop_ms: u64,
     /// When it began, ms.
@@ -271,6 +273,7 @@ impl Consumer {
             next_epoch: 0,
             persist_round: 0,
             lost: None,
+            newest: 0,
             stop_ms: 0,
             started: 0,
             held: 0,
@@ -319,9 +322,12 @@ impl Consumer {
         self.topics.keys().chain(assigned)
     }
 
-    /// Subscribes a topic, or changes what is wanted of it. `version`: wall clock, ms; it
-    /// tells brokers which of two subscriptions is newer.
-    pub fn subscribe(&mut self, now: u64, topic: &Arc<str>, data: SubscriptionData) {
+    /// Subscribes a topic, or changes what is wanted of it. Its version is the wall clock, ms,
+    /// which tells brokers which of two subscriptions is newer; where that clock stood still or
+    /// went back, it is one more than the last one's.
+    pub fn subscribe(&mut self, now: u64, topic: &Arc<str>, mut data: SubscriptionData) {
+        data.sub_version = data.sub_version.max(self.newest.saturating_add(1));
+        self.newest = data.sub_version;
         match self.topics.get_mut(topic) {
             Some(known) => known.subscription = data,
             None => {

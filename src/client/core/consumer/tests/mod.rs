@@ -295,10 +295,15 @@ impl World {
     }
 
     pub fn call(&mut self, client: usize, call: ConsumerCall) -> Ticket {
+        self.call_at(client, 0, call)
+    }
+
+    /// A call while the wall clock says this.
+    pub fn call_at(&mut self, client: usize, wall: i64, call: ConsumerCall) -> Ticket {
         self.seq += 1;
         let ticket = Ticket(self.seq);
         let now = self.now;
-        self.clients[client].consumer.call(now, 0, ticket, call);
+        self.clients[client].consumer.call(now, wall, ticket, call);
         self.drain(client);
         ticket
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::client::core::consumer::ReplyTo;
-use crate::client::core::io::Now;
+use crate::client::core::io::{Filter, Now};
 use crate::wire::body::json;
 use crate::wire::body::stats::reset_offset_body;
 use crate::wire::codes::request;
@@ -188,6 +188,41 @@ fn a_topic_that_is_given_up_is_stored_and_let_go() {
     (0..10).for_each(|_| world.send("t", ""));
     world.run(2000);
     world.assert_consumed("t", true);
+}
+
+/// Brokers take greater versions only.
+#[test]
+fn a_changed_subscription_is_newer_whatever_the_wall_clock_says() {
+    let mut world = started(Kind::Concurrent);
+    let topic: Arc<str> = "t".into();
+    let newest = |world: &mut World, wall: i64, tags: &str| {
+        let filter = Filter::Tags(tags.to_owned());
+        let subscribe = ConsumerCall::Subscribe {
+            topic: topic.clone(),
+            filter,
+        };
+        world.call_at(0, wall, subscribe);
+        let beat = world.clients[0].consumer.heartbeat();
+        let mut subscriptions = beat.subscription_data_set.into_iter();
+        let data = subscriptions.find(|data| data.topic == *topic).unwrap();
+        assert_eq!(data.sub_string, tags);
+        data.sub_version
+    };
+    let now = 1_700_000_000_000;
+    let first = newest(&mut world, now, "a");
+    assert_eq!(first, now);
+    let second = newest(&mut world, now, "b");
+    assert!(second > first, "twice in one millisecond");
+    let third = newest(&mut world, now - 86_400_000, "c");
+    assert!(third > second, "after a day back");
+    world.call(
+        0,
+        ConsumerCall::Unsubscribe {
+            topic: topic.clone(),
+        },
+    );
+    assert!(newest(&mut world, 5, "d") > third, "also anew");
+    assert_eq!(newest(&mut world, now + 1000, "e"), now + 1000);
 }
 
 #[test]
