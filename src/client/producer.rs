@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::core::io::{Answer, Command, Outgoing, ProducerId, SendMode, Ticket};
 use super::core::producer::prepare::{SendOptions, prepare, prepare_batch};
 use super::error::{Error, ErrorKind, Result};
 use super::in_flight::{InFlight, Room};
 use super::message::{Message, MessageQueue, SendResult};
-use super::net::{Call, Instance, Post, Waiter};
+use super::net::{Call, Instance, Post, Waiter, clock_ms};
 use super::pending::{Pending, nothing};
 use super::pull_consumer::millis;
 use super::settings::{ClientSettings, ProducerSettings};
@@ -89,7 +89,8 @@ impl SendRequest {
         self
     }
 
-    /// Time for all tries together, in place of the producer's `send_timeout_ms`.
+    /// Time for the whole call, in place of the producer's `send_timeout_ms`: for the room and
+    /// the route that it may wait for, and for all tries together.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> SendRequest {
         self.timeout = Some(timeout);
@@ -217,12 +218,10 @@ impl Producer {
     ) {
         let inner = &self.0;
         let prepared = async {
-            let began = Instant::now();
-            let send = inner
-                .clone()
-                .outgoing(request.into(), SendMode::Async)
-                .await?;
-            let room = inner.clone().room(&send, began).await?;
+            let (request, began) = (request.into(), clock_ms());
+            let send = inner.clone().outgoing(request, SendMode::Async, began);
+            let send = send.await?;
+            let room = inner.clone().room(&send).await?;
             Ok((send, room))
         };
         match futures_lite::future::block_on(prepared) {
@@ -253,7 +252,8 @@ impl Producer {
 
     /// The queues that a topic can be sent to, ordered by broker and number.
     pub fn publish_queues(&self, topic: impl Into<Arc<str>>) -> Pending<Arc<[MessageQueue]>> {
-        let call = self.0.ask_queues(topic.into());
+        let timeout_ms = self.0.settings.send_timeout_ms;
+        let call = self.0.ask_queues(topic.into(), timeout_ms);
         Pending::call(call, |answer| match answer {
             Answer::Queues(queues) => Some(queues),
             _ => None,
@@ -287,17 +287,16 @@ impl Producer {
         mode: SendMode,
         turn: fn(Answer) -> Option<T>,
     ) -> Pending<T> {
-        let inner = &self.0;
+        let (inner, began) = (&self.0, clock_ms());
         if !inner.try_select(&mut request) {
             let inner = inner.clone();
             let steps = async move {
-                let began = Instant::now();
-                let send = inner.clone().outgoing(request, mode).await?;
-                inner.send_in_room(send, began).await
+                let send = inner.clone().outgoing(request, mode, began).await?;
+                inner.send_in_room(send).await
             };
             return Pending::steps(steps, turn);
         }
-        let send = match inner.prepare(request, mode) {
+        let send = match inner.prepare(request, mode, began) {
             Ok(send) => send,
             Err(error) => return Pending::refused(error),
         };
@@ -309,8 +308,8 @@ impl Producer {
                 Pending::call(call, turn)
             }
             None => {
-                let (inner, began) = (inner.clone(), Instant::now());
-                Pending::steps(async move { inner.send_in_room(send, began).await }, turn)
+                let inner = inner.clone();
+                Pending::steps(async move { inner.send_in_room(send).await }, turn)
             }
         }
     }
@@ -335,10 +334,15 @@ impl Inner {
         self: Arc<Self>,
         mut request: SendRequest,
         mode: SendMode,
+        began: u64,
     ) -> Result<Box<Outgoing>> {
         if !self.try_select(&mut request) {
             let topic: Arc<str> = request.first().map_or("", Message::topic).into();
-            match self.ask_queues(topic.clone()).await? {
+            let limit_ms = request.timeout.map(millis);
+            let limit_ms = limit_ms.unwrap_or(self.settings.send_timeout_ms);
+            let spent_ms = clock_ms().saturating_sub(began);
+            let asked = self.ask_queues(topic.clone(), limit_ms.saturating_sub(spent_ms));
+            match asked.await? {
                 Answer::Queues(queues) if !queues.is_empty() => {
                     self.instance.published.set(topic, queues.clone());
                     select(&mut request, &queues);
@@ -350,10 +354,10 @@ impl Inner {
                 }
             }
         }
-        self.prepare(request, mode)
+        self.prepare(request, mode, began)
     }
 
-    fn prepare(&self, request: SendRequest, mode: SendMode) -> Result<Box<Outgoing>> {
+    fn prepare(&self, request: SendRequest, mode: SendMode, began: u64) -> Result<Box<Outgoing>> {
         if self.stopped.load(Ordering::Relaxed) {
             return Err(ErrorKind::NotRunning.into());
         }
@@ -364,6 +368,7 @@ impl Inner {
                 To::Any | To::Select(_) => None,
             },
             mode,
+            began,
             timeout_ms: request.timeout.map(millis),
             wall_ms: wall.map_or(0, |since| since.as_millis() as i64),
         };
@@ -374,22 +379,25 @@ impl Inner {
         }
     }
 
-    /// Waits for room, which others' ends make: each of them has a timeout.
-    async fn room(self: Arc<Self>, send: &Outgoing, began: Instant) -> Result<Room> {
-        let room = self.in_flight.acquire(send.bytes()).await;
-        let waited_ms = millis(began.elapsed());
-        if waited_ms > send.timeout_ms {
-            let error = Error::new(ErrorKind::TooMuchInFlight {
+    /// Waits for room, which others' ends make, as long as the send may take.
+    async fn room(self: Arc<Self>, send: &Outgoing) -> Result<Room> {
+        let room = self.in_flight.acquire(send.bytes(), send.deadline()).await;
+        let spent_ms = clock_ms().saturating_sub(send.began);
+        let limit_ms = send.timeout_ms;
+        let kind = match room {
+            Some(room) if spent_ms <= limit_ms => return Ok(room),
+            // What came before has taken all of its time.
+            Some(_) => ErrorKind::Timeout { limit_ms },
+            None => ErrorKind::TooMuchInFlight {
                 what: "in_flight_max and in_flight_bytes_max",
                 limit: self.settings.in_flight_max as u64,
-            });
-            return Err(error.of_topic(&send.topic).after(waited_ms, 0));
-        }
-        Ok(room)
+            },
+        };
+        Err(Error::new(kind).of_topic(&send.topic).after(spent_ms, 0))
     }
 
-    async fn send_in_room(self: Arc<Self>, send: Box<Outgoing>, began: Instant) -> Result<Answer> {
-        let room = self.clone().room(&send, began).await?;
+    async fn send_in_room(self: Arc<Self>, send: Box<Outgoing>) -> Result<Answer> {
+        let room = self.clone().room(&send).await?;
         let command = self.command(send);
         self.instance.call_in(command, Some(room)).await
     }
@@ -402,20 +410,21 @@ impl Inner {
         }
     }
 
-    fn ask_queues(&self, topic: Arc<str>) -> Call {
+    fn ask_queues(&self, topic: Arc<str>, timeout_ms: u64) -> Call {
         self.instance.call(Command::PublishQueues {
             ticket: Ticket(0),
             producer: self.producer,
             topic,
-            timeout_ms: self.settings.send_timeout_ms,
+            timeout_ms,
         })
     }
 
+    /// Sends on their way end by themselves, each when its time is over at the latest.
     fn stopping(&self) -> Command {
         Command::StopProducer {
             ticket: Ticket(0),
             producer: self.producer,
-            wait_ms: self.settings.send_timeout_ms,
+            wait_ms: u64::MAX,
         }
     }
 }
@@ -439,8 +448,12 @@ fn begin(client: &ClientSettings, settings: ProducerSettings) -> Result<(Produce
         producer,
         settings: settings.clone(),
     });
+    let (count_max, bytes_max) = (settings.in_flight_max, settings.in_flight_bytes_max);
+    let clock = instance.poster();
+    let in_flight = InFlight::new(count_max, bytes_max, move || clock.ring());
+    instance.post(Post::Bound(Arc::downgrade(&in_flight)));
     let inner = Inner {
-        in_flight: InFlight::new(settings.in_flight_max, settings.in_flight_bytes_max),
+        in_flight,
         instance,
         producer,
         settings,

@@ -215,8 +215,8 @@ pub struct ProducerSettings {
     pub latency_max_ms: Vec<u64>,
     /// How long a broker of each class is avoided, ms; as many as `latency_max_ms`.
     pub not_available_duration_ms: Vec<u64>,
-    /// Most sends on their way, 1 to 1,000,000 (10,000). Who sends more waits until the
-    /// timeout of the send.
+    /// Most sends on their way, 1 to 1,000,000 (10,000). Who sends more waits, at most for the
+    /// timeout of the send, which goes on meanwhile.
     pub in_flight_max: usize,
     /// Most bytes of bodies and properties on their way, 64 KiB to 4 GiB (100 MiB). One
     /// message alone is always let through.

@@ -411,7 +411,9 @@ pub struct Outgoing {
     pub to: Destination,
     /// Who waits how.
     pub mode: SendMode,
-    /// Time for all tries together, ms.
+    /// When the call began, ms of the client's clock: its time counts from then.
+    pub began: u64,
+    /// Time for all tries together, and for what was waited for before them, ms.
     pub timeout_ms: u64,
     /// In a send to a retry topic: how often consumption failed, and how often it may.
     pub reconsume: Option<(i32, i32)>,
@@ -421,6 +423,11 @@ impl Outgoing {
     /// What it counts against `in_flight_bytes_max`.
     pub fn bytes(&self) -> usize {
         self.body.len() + self.properties.len()
+    }
+
+    /// When its time is over, ms of the client's clock.
+    pub fn deadline(&self) -> u64 {
+        self.began.saturating_add(self.timeout_ms)
     }
 }
 

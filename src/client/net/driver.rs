@@ -16,10 +16,10 @@ use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
-use super::clock::now_since;
+use super::clock;
 use super::executor::spawn;
 use super::lead::{Lead, Watch};
 use super::offset_files::{self, FileJob};
@@ -34,7 +34,7 @@ use crate::client::core::io::{
     Answer, Command, ConsumerId, Delivery, FileFault, Input, Now, Outcome, Output, PeerId,
 };
 use crate::client::error::Result;
-use crate::client::in_flight::{self, Room};
+use crate::client::in_flight::{self, InFlight, Room};
 use crate::client::one_shot::Answering;
 use crate::client::settings::ClientSettings;
 use crate::client::workers::Workers;
@@ -46,6 +46,8 @@ pub(crate) enum Post {
     Command(Command, Waiter),
     /// Where deliveries of a consumer go, before it is started; `None` after its end.
     Sink(ConsumerId, Option<Sink>),
+    /// Where senders wait for room: they are told when they have waited too long.
+    Bound(Weak<InFlight>),
 }
 
 /// Bytes read at once.
@@ -78,7 +80,8 @@ pub(super) struct Driver {
     files: Option<Workers<FileJob>>,
     inbox: Inbox,
     offsets: PathBuf,
-    began: Instant,
+    /// Bounds at which senders wait for room.
+    bounds: Vec<Weak<InFlight>>,
     /// Until when the client's thread waits, unless it is woken.
     armed: u64,
     pub stopped: bool,
@@ -115,7 +118,6 @@ impl Guarded {
         inbox: Inbox,
         published: Arc<PublishTable>,
         posted: Arc<AtomicU64>,
-        began: Instant,
     ) -> Arc<Guarded> {
         let folder = settings.offset_store_dir.clone();
         let bell = inbox.bell().clone();
@@ -137,7 +139,7 @@ impl Guarded {
             files: None,
             inbox,
             offsets: folder.unwrap_or_else(offset_files::default_folder),
-            began,
+            bounds: Vec::new(),
             armed: u64::MAX,
             stopped: false,
             changed: false,
@@ -206,7 +208,7 @@ impl Drop for Running {
 impl Driver {
     /// The time.
     pub fn now(&self) -> Now {
-        now_since(self.began)
+        clock::now()
     }
 
     /// When the core wants to be told the time, ms.
@@ -244,7 +246,16 @@ impl Driver {
             Post::Sink(consumer, None) => {
                 self.sinks.remove(&consumer);
             }
+            Post::Bound(bound) => self.bounds.push(bound),
         }
+    }
+
+    /// Bounds at which somebody may have waited too long, to be told once the driver is not
+    /// locked.
+    pub fn overdue(&mut self, now: Now) -> Vec<Arc<InFlight>> {
+        self.bounds.retain(|bound| bound.strong_count() > 0);
+        let bounds = self.bounds.iter().filter_map(Weak::upgrade);
+        bounds.filter(|bound| bound.due() <= now.at).collect()
     }
 
     /// Hands an input to the core.
@@ -266,8 +277,11 @@ impl Driver {
         if !self.connects.is_empty() {
             return 0;
         }
+        let bounds = self.bounds.iter().filter_map(Weak::upgrade);
+        let due = bounds.map(|bound| bound.due()).min().unwrap_or(u64::MAX);
+        let wake_at = self.core.wake_at().min(due);
         // Not less than a millisecond, the unit of the clock: no busy loop whatever the core says.
-        let wait = self.core.wake_at().saturating_sub(now).max(1).min(most);
+        let wait = wake_at.saturating_sub(now).max(1).min(most);
         self.armed = now + wait;
         wait
     }

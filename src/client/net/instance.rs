@@ -10,7 +10,7 @@ use flume::r#async::SendFut;
 use flume::{Receiver, RecvTimeoutError, Sender, TrySendError};
 use futures_lite::future;
 
-use super::clock::now_since;
+use super::clock;
 use super::driver::{CallersTurn, Guarded, Local, Post, Shared, turn, turn_of_caller};
 use super::executor::spawn_thread;
 use super::lead::Lead;
@@ -108,6 +108,11 @@ impl Inbox {
         })
     }
 
+    /// Has the client's thread look again how long it may wait.
+    pub fn ring(&self) {
+        self.bell.ring();
+    }
+
     /// What wakes the client's thread.
     pub(super) fn bell(&self) -> &Arc<Bell> {
         &self.bell
@@ -168,11 +173,10 @@ impl Instance {
             bell: Arc::new(bell),
         };
         let published = Arc::<PublishTable>::default();
-        let began = Instant::now();
         let keys = unique_keys(&settings);
-        let core = Core::new(settings.clone(), now_since(began))?;
+        let core = Core::new(settings.clone(), clock::now())?;
         let (table, posted) = (published.clone(), inbox.posted.clone());
-        let driver = Guarded::new(core, &settings, inbox.clone(), table, posted, began);
+        let driver = Guarded::new(core, &settings, inbox.clone(), table, posted);
         let own = driver.clone();
         let bell = inbox.bell.clone();
         let main = move || run(own, settings.name_servers, posts, bell);

@@ -25,6 +25,7 @@ mod waiters;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use clock::{clock_ms, clock_ms_up};
 pub(crate) use driver::Post;
 pub(crate) use instance::{Call, Inbox, Instance, PublishTable, Sink};
 pub(crate) use waiters::Waiter;

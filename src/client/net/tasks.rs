@@ -47,7 +47,7 @@ pub(super) async fn serve(shared: Shared, posts: Receiver<Post>, bell: Arc<Bell>
     let mut until = None;
     loop {
         let answered = set.ready().any(|(id, _)| id.is_some());
-        turn(&shared, |driver, now| {
+        let overdue = turn(&shared, |driver, now| {
             for (id, writable) in set.ready() {
                 match id {
                     None => bell.silence(),
@@ -56,7 +56,7 @@ pub(super) async fn serve(shared: Shared, posts: Receiver<Post>, bell: Arc<Bell>
             }
             driver.look_around(now);
             if driver.stopped {
-                return;
+                return Vec::new();
             }
             for _ in 0..POSTS_PER_TURN {
                 let Ok(post) = posts.try_recv() else { break };
@@ -65,7 +65,9 @@ pub(super) async fn serve(shared: Shared, posts: Receiver<Post>, bell: Arc<Bell>
             if driver.wake_at() <= now.at {
                 driver.input(now, Input::Tick);
             }
+            driver.overdue(now)
         });
+        overdue.iter().for_each(|bound| bound.expire());
         set.clear();
         set.add(None, bell.fd(), true, false);
         // From here on whatever is left for this thread rings.

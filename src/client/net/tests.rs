@@ -27,6 +27,9 @@ const DAY_MS: i64 = 86_400_000;
 /// How long the server takes for a send that says `late`, and holds a pull, ms.
 const LATE_MS: u64 = 150;
 
+/// How long the route of the topic `slow` takes, ms.
+const SLOW_MS: u64 = 1_500;
+
 /// Time for what waits for nothing.
 const SOON: Duration = Duration::from_millis(1_000);
 
@@ -113,7 +116,11 @@ impl Server {
     fn answer(&self, asked: &Request) -> Option<(u64, Response)> {
         let at_once = |response| Some((0, response));
         match asked.fixed.code {
-            request::GET_ROUTEINFO_BY_TOPIC => at_once(Response::body(self.route())),
+            request::GET_ROUTEINFO_BY_TOPIC => match asked.get("topic") {
+                Some("silent") => None,
+                Some("slow") => Some((SLOW_MS, Response::body(self.route()))),
+                _ => at_once(Response::body(self.route())),
+            },
             request::SEND_MESSAGE_V2 => {
                 let born = asked.get("g").unwrap().parse().unwrap();
                 self.stamps.lock().unwrap().push(born);
@@ -418,4 +425,80 @@ fn a_sender_who_reads_holds_nobody_up() {
     let leads = LEADS.load(Ordering::Relaxed) - leads;
     assert!(leads > 500, "callers read {leads} times");
     producer.shutdown().unwrap();
+}
+
+fn take<T>(call: impl FnOnce() -> T) -> (T, Duration) {
+    let began = Instant::now();
+    let result = call();
+    (result, began.elapsed())
+}
+
+/// Whatever it has to wait for before it leaves.
+#[test]
+fn a_send_takes_no_longer_than_its_caller_gives_it() {
+    let server = Server::start();
+    let client = ClientSettings::with_name_servers(&server.address.to_string());
+    let start = |group: &str| {
+        let settings = ProducerSettings {
+            send_timeout_ms: 20_000,
+            in_flight_max: 1,
+            ..ProducerSettings::new(group)
+        };
+        Producer::start(&client, settings).unwrap()
+    };
+    let request = |topic: &str, text: &str, ms: u64| {
+        let request = SendRequest::from(Message::new(topic, text.to_owned()));
+        request.timeout(Duration::from_millis(ms))
+    };
+    let fails = |producer: &Producer, request: SendRequest, ms: u64| {
+        let (sent, took) = take(|| producer.send(request));
+        let (error, limit) = (sent.unwrap_err(), Duration::from_millis(ms));
+        assert!(took >= limit && took < limit + SOON, "{took:?}: {error}");
+        assert!(error.elapsed_ms() >= ms, "{error}");
+        error
+    };
+    let (full, free) = (start("full"), start("free"));
+    block_on(full.publish_queues("t")).unwrap();
+    std::thread::scope(|scope| {
+        // One that has all the room for a while.
+        let first = full.send_async(request("t", "silent", 2_000));
+        let too_much =
+            |kind: &ErrorKind| matches!(kind, ErrorKind::TooMuchInFlight { limit: 1, .. });
+        let error = fails(&full, request("t", "waits", 100), 100);
+        assert!(too_much(error.kind()), "{error}");
+        let selected = request("t", "waits", 100).select(|_, _| 0);
+        let error = fails(&full, selected, 100);
+        assert!(too_much(error.kind()), "{error}");
+        let waits = full.send_async(request("t", "waits", 100));
+        let (sent, took) = take(|| block_on(waits));
+        assert!(took < SOON && too_much(sent.unwrap_err().kind()));
+        // Room comes, and what is left of the time is for the broker.
+        let timeout = |limit_ms| ErrorKind::Timeout { limit_ms };
+        scope.spawn(move || {
+            let error = fails(&full, request("t", "silent too", 2_500), 2_500);
+            assert_eq!(*error.kind(), timeout(2_500));
+            assert!(first.wait().is_err());
+        });
+        // So it is with the route that a selector needs.
+        let selected = |topic: &str, ms| request(topic, "silent", ms).select(|_, _| 0);
+        let error = fails(&free, selected("silent", 100), 100);
+        assert!(matches!(error.kind(), ErrorKind::Timeout { .. }), "{error}");
+        let error = fails(&free, selected("slow", 2_000), 2_000);
+        assert_eq!(*error.kind(), timeout(2_000));
+    });
+}
+
+#[test]
+fn a_shutdown_waits_for_a_send_as_long_as_the_send_may_take() {
+    let server = Server::start();
+    let client = ClientSettings::with_name_servers(&server.address.to_string());
+    let settings = ProducerSettings {
+        send_timeout_ms: 40,
+        ..ProducerSettings::new("patient")
+    };
+    let producer = Producer::start(&client, settings).unwrap();
+    let late = SendRequest::from(Message::new("t", "late"));
+    let late = producer.send_async(late.timeout(Duration::from_secs(5)));
+    producer.shutdown().unwrap();
+    assert_eq!(late.wait().unwrap().tries, 1);
 }

@@ -169,6 +169,8 @@ impl Consumer {
             message_id: id,
             to: Destination::Any,
             mode: SendMode::Sync,
+            // When it is handed over.
+            began: 0,
             timeout_ms: SEND_MS,
             reconsume: Some((times.saturating_add(1), tries)),
         }

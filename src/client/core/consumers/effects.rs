@@ -41,7 +41,8 @@ impl Core {
                     let _ = self.tell(now, peer, request, out);
                 }
             }
-            Effect::Send { call, outgoing } => {
+            Effect::Send { call, mut outgoing } => {
+                outgoing.began = now.at;
                 self.consumers.next_send += 1;
                 let ticket = Ticket(self.consumers.next_send << 32 | INNER_TICKET);
                 self.consumers.sends.insert(ticket, (id, call));

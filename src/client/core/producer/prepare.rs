@@ -27,7 +27,9 @@ pub struct SendOptions {
     pub queue: Option<MessageQueue>,
     /// How the caller waits.
     pub mode: SendMode,
-    /// Time for all tries together, ms; that of the settings where it is not set.
+    /// When the call began, ms of the client's clock.
+    pub began: u64,
+    /// Time from then on for all tries together, ms; that of the settings where it is not set.
     pub timeout_ms: Option<u64>,
     /// Wall clock, ms since 1970.
     pub wall_ms: i64,
@@ -71,6 +73,7 @@ pub fn prepare(
         message_id,
         to,
         mode: options.mode,
+        began: options.began,
         timeout_ms: options.timeout_ms.unwrap_or(settings.send_timeout_ms),
         reconsume,
     }))
@@ -166,6 +169,7 @@ pub fn prepare_batch(
             .unwrap_or_else(|ids| String::from_utf8_lossy(ids.as_bytes()).into_owned()),
         to,
         mode: options.mode,
+        began: options.began,
         timeout_ms: options.timeout_ms.unwrap_or(settings.send_timeout_ms),
         reconsume: None,
     }))
@@ -243,6 +247,7 @@ mod tests {
         SendOptions {
             queue: None,
             mode: SendMode::Sync,
+            began: 0,
             timeout_ms: None,
             wall_ms: 1_000,
         }

@@ -37,13 +37,13 @@ impl Core {
         let producer = self.producers.producer(place);
         producer.in_flight += 1;
         producer.in_flight_bytes += what.bytes();
-        let deadline = now.at.saturating_add(what.timeout_ms);
+        let (began, deadline) = (what.began, what.deadline());
         let id = self.producers.insert(Send {
             ticket,
             producer: place,
             topic,
             what,
-            began: now.at,
+            began,
             deadline,
             tries: 0,
             try_at: now.at,

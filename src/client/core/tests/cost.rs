@@ -60,6 +60,7 @@ fn what_a_send_costs() {
     let options = || SendOptions {
         queue: None,
         mode: SendMode::Async,
+        began: now.at,
         timeout_ms: None,
         wall_ms: now.wall,
     };

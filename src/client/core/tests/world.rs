@@ -225,6 +225,7 @@ impl World {
         let options = SendOptions {
             queue,
             mode,
+            began: self.now.at,
             timeout_ms: None,
             wall_ms: self.now.wall,
         };
@@ -241,6 +242,7 @@ impl World {
         let options = SendOptions {
             queue: None,
             mode: SendMode::Sync,
+            began: self.now.at,
             timeout_ms: None,
             wall_ms: self.now.wall,
         };
