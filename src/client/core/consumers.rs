@@ -237,12 +237,13 @@ impl Core {
             let topic: Arc<str> = names::retry_topic(&group).into();
             let data = super::consumer::subscription(&topic, &Filter::default(), now.wall);
             consumer.subscribe(now.at, &topic, data);
-            if !std::mem::replace(&mut self.consumers.has_producer, true) {
-                let settings = Arc::new(ProducerSettings::new(INNER_PRODUCER.1));
-                let mut ignored = Vec::new();
-                let ticket = Ticket(INNER_TICKET);
-                self.start_producer(ticket, INNER_PRODUCER.0, settings, &mut ignored);
-            }
+        }
+        // Whatever retries by itself: a caller may give a message back, too.
+        if !std::mem::replace(&mut self.consumers.has_producer, true) {
+            let settings = Arc::new(ProducerSettings::new(INNER_PRODUCER.1));
+            let mut ignored = Vec::new();
+            let ticket = Ticket(INNER_TICKET);
+            self.start_producer(ticket, INNER_PRODUCER.0, settings, &mut ignored);
         }
         consumer.start(now.at);
         let starting = Starting {

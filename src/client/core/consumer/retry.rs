@@ -33,6 +33,8 @@ pub(super) struct Return {
     times: i32,
     /// It has been sent as an ordinary message.
     sent: bool,
+    /// Why the broker that has it did not do it.
+    refused: Option<Error>,
     /// Delay level that was asked for; 0: by the number of tries, below: to the dead letters.
     level: i32,
     whose: Whose,
@@ -70,6 +72,7 @@ impl Consumer {
             times: message.reconsume_times,
             message,
             sent: false,
+            refused: None,
             level: 0,
             whose: Whose::Caller(ticket),
         };
@@ -84,6 +87,7 @@ impl Consumer {
             times: taken.message.reconsume_times.saturating_add(taken.retries),
             message: taken.message,
             sent: false,
+            refused: None,
             level: 0,
             whose: Whose::Line {
                 queue: queue.clone(),
@@ -179,13 +183,18 @@ impl Consumer {
     pub(super) fn return_answered(
         &mut self,
         now: u64,
-        back: Return,
+        mut back: Return,
         answer: Result<Response, Error>,
     ) {
-        let result = successful(answer, &back.message.queue);
-        if result.is_err() && !back.sent {
-            self.send_as_message(back);
-            return;
+        let mut result = successful(answer, &back.message.queue);
+        if let Err(error) = result {
+            if !back.sent {
+                back.refused = Some(error);
+                self.send_as_message(back);
+                return;
+            }
+            // What the broker that has it said comes first.
+            result = Err(back.refused.take().unwrap_or(error));
         }
         let (queue, born, epoch, at) = match back.whose {
             Whose::Caller(ticket) => {

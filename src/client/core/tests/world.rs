@@ -53,6 +53,8 @@ pub enum Mood {
 #[derive(Debug, Default)]
 pub struct Server {
     pub mood: Mood,
+    /// Requests of the first code are answered with the second.
+    pub refuses: Option<(i32, i32)>,
     /// With this chance of 256 each request meets a mood of `mixed` instead.
     pub mixed: Vec<Mood>,
     pub mixed_chance: u8,
@@ -479,7 +481,13 @@ impl World {
         };
         let (mut delay, mut opaque, mut times) = (1, asked.fixed.opaque, 1);
         match mood {
-            Mood::Good => {}
+            Mood::Good => {
+                if let Some((code, with)) = server.refuses {
+                    if code == asked.fixed.code {
+                        answer = Response::error(with, "refused");
+                    }
+                }
+            }
             Mood::Slow(ms) => delay = ms,
             Mood::Doubles(ms) => (delay, times) = (ms, 2),
             Mood::Silent | Mood::Refuses => return,

@@ -1,6 +1,7 @@
 //! Single conditions, each with the right behaviour. Those that were reported by users of
 //! RocketMQ name the report.
 
+mod consumers;
 mod life;
 mod routes;
 mod sends;

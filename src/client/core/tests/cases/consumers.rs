@@ -1,0 +1,99 @@
+//! Consumers of a whole client.
+
+use super::super::world::{Mood, RouteOf, World};
+use super::{asked, world};
+use crate::client::core::io::{Answer, Command, ConsumerCall, ConsumerId};
+use crate::client::error::{Error, ErrorKind, Result};
+use crate::client::message::ReceivedMessage;
+use crate::client::settings::PullConsumerSettings;
+use crate::wire::codes::request;
+use crate::wire::message::{Parts, Stamp, body_crc};
+use std::sync::Arc;
+
+const CONSUMER: ConsumerId = ConsumerId(2);
+
+/// A message that a broker has.
+fn received(broker: &str) -> ReceivedMessage {
+    let host = ([127, 0, 0, 1], 10911).into();
+    let parts = Parts {
+        queue_id: 0,
+        flag: 0,
+        sys_flag: 0,
+        born_timestamp: 1,
+        born_host: host,
+        store_host: host,
+        reconsume_times: 0,
+        prepared_offset: 0,
+        body: b"again",
+        body_crc: body_crc(b"again"),
+        topic: b"t",
+        properties: b"",
+    };
+    let stamp = Stamp {
+        queue_offset: 7,
+        physical_offset: 700,
+        store_timestamp: 2,
+    };
+    let mut record = Vec::new();
+    parts.write(&stamp, |piece| record.extend_from_slice(piece));
+    let parsed = ReceivedMessage::parse(&record.into(), &broker.into(), &"t".into());
+    parsed.unwrap().0
+}
+
+fn start_pull(world: &mut World, settings: PullConsumerSettings) {
+    let ticket = world.ticket();
+    world.command(Command::StartPullConsumer {
+        ticket,
+        consumer: CONSUMER,
+        settings: Arc::new(settings),
+        subscriptions: Vec::new(),
+    });
+    assert_eq!(world.end_of(ticket), Ok(Answer::Nothing));
+}
+
+fn call(world: &mut World, call: ConsumerCall) -> Result<Answer> {
+    let ticket = world.ticket();
+    world.command(Command::Consumer {
+        ticket,
+        consumer: CONSUMER,
+        call,
+    });
+    world.end_of(ticket)
+}
+
+fn send_back(world: &mut World) -> Result<Answer> {
+    let message = Box::new(received("a"));
+    let delay_level = 0;
+    call(
+        world,
+        ConsumerCall::SendBack {
+            message,
+            delay_level,
+        },
+    )
+}
+
+/// A pull consumer has no listener, but its messages can be given back all the same.
+#[test]
+fn what_a_broker_does_not_take_back_is_sent_to_the_retry_topic() {
+    let mut world = world(1);
+    super::sent(&mut world, super::message());
+    start_pull(&mut world, PullConsumerSettings::new("pull"));
+    let brokers = world.routes["t"].brokers.clone();
+    let route = RouteOf { brokers, queues: 1 };
+    world.routes.insert("%RETRY%pull".into(), route);
+    assert_eq!(send_back(&mut world), Ok(Answer::Nothing));
+    assert_eq!(world.sends_at("a:1"), 1, "the broker has done it");
+
+    world.server("a:1").refuses = Some((request::CONSUMER_SEND_MSG_BACK, 1));
+    assert_eq!(send_back(&mut world), Ok(Answer::Nothing));
+    let (topic, _, _, body) = world.servers["a:1"].sends.last().unwrap();
+    assert_eq!((&**topic, &**body), ("%RETRY%pull", &b"again"[..]));
+
+    // What is wrong is what the broker said first.
+    let refused = |error: &Error| matches!(error.kind(), ErrorKind::Answered { code: 14, .. });
+    world.server("a:1").mood = Mood::Answers(14);
+    let error = send_back(&mut world).unwrap_err();
+    assert!(refused(&error) && error.place().group.as_deref() == Some("pull"));
+    assert!(asked(&world, "a:1", request::SEND_MESSAGE_V2) >= 3);
+}
