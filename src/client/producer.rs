@@ -15,7 +15,7 @@ use super::pull_consumer::millis;
 use super::settings::{ClientSettings, ProducerSettings};
 
 /// Picks the queue of a message: gets the topic's queues, one at least, ordered by broker and
-/// number, and answers an index.
+/// number, or, of an ordered topic, as its nameserver has them; and answers an index.
 type Selector = Box<dyn FnOnce(&[MessageQueue], &Message) -> usize + Send>;
 
 /// What is to be sent, and how. Made from a [`Message`], or from several of one topic, which
@@ -250,7 +250,8 @@ impl Producer {
         self.begin(request.into(), SendMode::OneWay, nothing)
     }
 
-    /// The queues that a topic can be sent to, ordered by broker and number.
+    /// The queues that a topic can be sent to, ordered by broker and number, or, of an ordered
+    /// topic, as its nameserver has them.
     pub fn publish_queues(&self, topic: impl Into<Arc<str>>) -> Pending<Arc<[MessageQueue]>> {
         let timeout_ms = self.0.settings.send_timeout_ms;
         let call = self.0.ask_queues(topic.into(), timeout_ms);

@@ -30,6 +30,9 @@ pub(super) struct Checked {
     pub brokers: Vec<Broker>,
     /// Queues, by name of their broker.
     pub queues: Vec<Queues>,
+    /// Of an ordered topic: brokers and how many queues each has to be written, in this order,
+    /// in place of those of `queues`. They stay the same while a broker is away.
+    pub ordered: Vec<(Arc<str>, i32)>,
 }
 
 /// A broker group with at least one address.
@@ -61,6 +64,9 @@ impl Checked {
         for queues in &mut self.queues {
             let capped = queues.read.min(queue_nums as i32);
             (queues.read, queues.write) = (capped, capped);
+        }
+        for (_, queues) in &mut self.ordered {
+            *queues = (*queues).min(queue_nums as i32);
         }
     }
 }
@@ -143,10 +149,13 @@ pub(super) fn check(body: &[u8]) -> Result<Checked, String> {
         };
         queues.insert(name, of_broker);
     }
+    let order = route.order_topic_conf.as_deref().unwrap_or_default();
+    let ordered = check_order(order, &mut faults);
     if let (true, Some(first)) = (queues.is_empty(), faults.first) {
         return Err(first);
     }
     Ok(Checked {
+        ordered,
         queues: queues.into_values().collect(),
         brokers: brokers
             .into_iter()
@@ -156,6 +165,39 @@ pub(super) fn check(body: &[u8]) -> Result<Checked, String> {
             })
             .collect(),
     })
+}
+
+/// The queues of an ordered topic, `broker-a:4;broker-b:2`. What follows a second colon is
+/// ignored, as in Java.
+fn check_order(text: &str, faults: &mut Faults) -> Vec<(Arc<str>, i32)> {
+    let mut ordered: Vec<(Arc<str>, i32)> = Vec::new();
+    let mut sum = 0;
+    for entry in text.split(';').filter(|entry| !entry.is_empty()) {
+        let mut parts = entry.split(':');
+        let name = parts.next().unwrap_or_default();
+        let count: Option<i32> = parts.next().and_then(|count| count.parse().ok());
+        let Some(count) = count.filter(|count| (0..=QUEUES_MAX).contains(count)) else {
+            let entry = short(entry);
+            faults.note(format!("order {entry:?} is not broker:0 to {QUEUES_MAX}"));
+            continue;
+        };
+        if let Err(what) = check_name(name) {
+            faults.note(format!("order: broker name {:?} {what}", short(name)));
+            continue;
+        }
+        if ordered.iter().any(|(known, _)| **known == *name) {
+            faults.note(format!("order: broker {name} is there twice"));
+            continue;
+        }
+        sum += count as usize;
+        if sum > QUEUES_OF_TOPIC_MAX || ordered.len() >= BROKERS_MAX {
+            let what = format!("more than {QUEUES_OF_TOPIC_MAX} queues or {BROKERS_MAX} brokers");
+            faults.note(format!("order: {what}"));
+            break;
+        }
+        ordered.push((name.into(), count));
+    }
+    ordered
 }
 
 #[derive(Default)]
@@ -254,6 +296,28 @@ mod tests {
         let good = check(body).unwrap();
         assert_eq!((good.brokers.len(), good.queues.len()), (1, 1));
         assert_eq!(good.brokers[0].addresses.len(), 1);
+    }
+
+    #[test]
+    fn an_order_is_taken_entry_by_entry() {
+        let ordered = |order: &str| {
+            let mut route: serde_json::Value =
+                serde_json::from_slice(&route("b", "h:1", 3)).unwrap();
+            route["orderTopicConf"] = order.into();
+            let good = check(route.to_string().as_bytes()).unwrap();
+            assert_eq!((good.brokers.len(), good.queues.len()), (1, 1));
+            let ordered = good.ordered.into_iter();
+            ordered
+                .map(|(name, count)| format!("{name}:{count}"))
+                .collect::<Vec<_>>()
+        };
+        assert!(ordered("").is_empty());
+        assert_eq!(ordered("b:4;a:2"), ["b:4", "a:2"]);
+        assert_eq!(ordered("b:4:6;;a:0;"), ["b:4", "a:0"]);
+        let bad = "a;b:;c:-1;d:x;:4;e:10000;f:99999999999;g\n:1;b:2;b:3";
+        assert_eq!(ordered(bad), ["b:2"]);
+        let many: String = (0..20).map(|n| format!("b{n}:9000;")).collect();
+        assert_eq!(ordered(&many).len(), 11, "100,000 queues at most");
     }
 
     #[test]

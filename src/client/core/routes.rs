@@ -52,13 +52,13 @@ impl Broker {
 #[derive(Debug)]
 pub(super) struct Topic {
     pub name: Arc<str>,
-    /// Queues to send to, by broker's name and number.
+    /// Queues to send to, by broker's name and number, or as the order of the topic has them.
     pub publish: Vec<PublishQueue>,
     /// The same for applications.
     pub publish_list: Arc<[MessageQueue]>,
     /// Queues to read.
     pub read_list: Arc<[MessageQueue]>,
-    /// Brokers of those.
+    /// Brokers of all of these.
     brokers: Vec<u32>,
     /// Whether a route was ever found.
     pub known: bool,
@@ -210,7 +210,8 @@ impl Routes {
                 broker_name: name.clone(),
                 queue_id,
             };
-            if perm::is_writeable(queues.perm) && route.brokers[queues.broker].has_master() {
+            let writeable = perm::is_writeable(queues.perm) && route.ordered.is_empty();
+            if writeable && route.brokers[queues.broker].has_master() {
                 for queue_id in 0..queues.write {
                     publish.push(PublishQueue {
                         broker: number,
@@ -221,6 +222,29 @@ impl Routes {
             }
             if perm::is_readable(queues.perm) && !from_template {
                 read.extend((0..queues.read).map(queue));
+            }
+        }
+        for (name, count) in &route.ordered {
+            let known = route.brokers.iter().position(|broker| broker.name == *name);
+            let number = match known {
+                Some(index) => brokers[index],
+                None => {
+                    // It is away; its queues are not, or the others would be in its order's place.
+                    let number = self.broker_named(name);
+                    brokers.push(number);
+                    number
+                }
+            };
+            for queue_id in 0..*count {
+                publish.push(PublishQueue {
+                    broker: number,
+                    queue_id,
+                });
+                written.push(MessageQueue {
+                    topic: topic_name.clone(),
+                    broker_name: name.clone(),
+                    queue_id,
+                });
             }
         }
         for &number in &brokers {
@@ -259,9 +283,21 @@ impl Routes {
             }
             return (number, new);
         }
+        let number = self.broker_named(&known.name);
+        if let Some(broker) = self.broker_mut(number) {
+            broker.addresses.clone_from(&known.addresses);
+        }
+        (number, true)
+    }
+
+    /// The number of a broker, which has no addresses yet where it was not known.
+    fn broker_named(&mut self, name: &Arc<str>) -> u32 {
+        if let Some(&number) = self.by_broker.get(name) {
+            return number;
+        }
         let broker = Broker {
-            name: known.name.clone(),
-            addresses: known.addresses.clone(),
+            name: name.clone(),
+            addresses: BTreeMap::new(),
             peer: NO_PEER,
             topics: 0,
         };
@@ -275,8 +311,8 @@ impl Routes {
                 self.brokers.len() as u32 - 1
             }
         };
-        self.by_broker.insert(known.name.clone(), number);
-        (number, true)
+        self.by_broker.insert(name.clone(), number);
+        number
     }
 
     /// A topic has no queues at a broker any longer; whether the broker is gone by that.
@@ -342,6 +378,30 @@ mod tests {
         assert_eq!(&**routes.address("a", 7).unwrap(), "h:1");
         assert_eq!(&**routes.address("b", 0).unwrap(), "h:3");
         assert!(routes.address("x", 0).is_none());
+    }
+
+    /// Readers have what the brokers say.
+    #[test]
+    fn queues_of_an_ordered_topic_are_those_of_its_order() {
+        let mut routes = Routes::new();
+        let topic = routes.topic_id(&"t".into()).unwrap();
+        let brokers: &[BrokerOf] = &[("a", &[(0, "h:1")], 2, 6), ("b", &[(1, "h:2")], 2, 4)];
+        let mut route = checked(brokers);
+        route.ordered = vec![("b".into(), 1), ("away".into(), 1), ("a".into(), 2)];
+        let change = routes.install(topic, route.clone(), false);
+        assert!(change.publish && change.read);
+        let publish = ["t/b/0", "t/away/0", "t/a/0", "t/a/1"];
+        assert_eq!(shown(&routes.topic(topic).publish_list), publish);
+        let read = shown(&routes.topic(topic).read_list);
+        assert_eq!(read, ["t/a/0", "t/a/1", "t/b/0", "t/b/1"]);
+        assert!(routes.address("away", 0).is_none());
+        assert_eq!(routes.install(topic, route, false), Change::default());
+        // It comes back, and the order goes.
+        let back: &[BrokerOf] = &[("a", &[(0, "h:1")], 1, 6), ("away", &[(0, "h:3")], 1, 6)];
+        let change = routes.install(topic, checked(back), false);
+        assert!(change.publish && change.new_addresses && change.gone.len() == 1);
+        assert_eq!(&**routes.address("away", 0).unwrap(), "h:3");
+        assert_eq!(routes.brokers().count(), 2);
     }
 
     #[test]

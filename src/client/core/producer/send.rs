@@ -129,9 +129,13 @@ impl Core {
         let last = (send.tries > 0).then_some(send.broker);
         let picked = match &send.what.to {
             Destination::Any => {
-                let faults = &producer.faults;
-                let index = select(&topic.publish, &mut own.cursor, last, faults, now.at);
-                index.map(|index| topic.publish[index])
+                let (queues, faults) = (&topic.publish, &producer.faults);
+                // An ordered topic keeps the queues of brokers that are away.
+                (0..queues.len()).find_map(|_| {
+                    let index = select(queues, &mut own.cursor, last, faults, now.at)?;
+                    let broker = routes.broker(queues[index].broker)?;
+                    broker.master().map(|_| queues[index])
+                })
             }
             Destination::Hash(hash) => {
                 by_hash(topic.publish.len(), *hash).map(|index| topic.publish[index])

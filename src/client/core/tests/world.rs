@@ -453,7 +453,7 @@ impl World {
             server.asked.pop_front();
         }
         server.asked.push_back(asked.fixed.code);
-        let mut mood = server.mood;
+        let (mut mood, refuses) = (server.mood, server.refuses);
         if !server.mixed.is_empty() && chance < server.mixed_chance {
             mood = server.mixed[pick % server.mixed.len()];
         }
@@ -482,10 +482,8 @@ impl World {
         let (mut delay, mut opaque, mut times) = (1, asked.fixed.opaque, 1);
         match mood {
             Mood::Good => {
-                if let Some((code, with)) = server.refuses {
-                    if code == asked.fixed.code {
-                        answer = Response::error(with, "refused");
-                    }
+                if let Some((_, with)) = refuses.filter(|&(code, _)| code == asked.fixed.code) {
+                    answer = Response::error(with, "refused");
                 }
             }
             Mood::Slow(ms) => delay = ms,

@@ -361,3 +361,33 @@ fn selectors_get_the_queues_and_hear_of_changes() {
     world.pass(30_100);
     assert_eq!(world.published.last(), Some(&("t".into(), 6)));
 }
+
+/// Sends by key keep their queues while a broker is away, and all others go elsewhere.
+#[test]
+fn an_ordered_topic_keeps_its_queues_while_a_broker_is_away() {
+    let mut world = world(1);
+    let body = serde_json::json!({
+        "brokerDatas": [{"brokerName": "a", "brokerAddrs": {"0": "a:1"}}],
+        "queueDatas": [
+            {"brokerName": "a", "perm": 6, "readQueueNums": 9, "writeQueueNums": 9},
+        ],
+        "orderTopicConf": "b:2;nonsense;a:2",
+    });
+    world.lies.insert("t".into(), body.to_string().into_bytes());
+    let mut keyed = Vec::new();
+    for n in 0..12 {
+        assert_eq!(&*sent(&mut world, message()).queue.broker_name, "a");
+        let sent = world.sent(message().sharding_key(n.to_string()));
+        keyed.push(match sent {
+            Ok(Answer::Sent(sent)) => Some((sent.queue.broker_name, sent.queue.queue_id)),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => {
+                assert!(matches!(error.kind(), ErrorKind::NoQueue { .. }), "{error}");
+                None
+            }
+        });
+    }
+    assert!(keyed.contains(&None), "those of the broker that is away");
+    let here = keyed.iter().flatten();
+    assert!(here.clone().count() > 0 && here.clone().all(|(name, id)| **name == *"a" && *id < 2));
+}
