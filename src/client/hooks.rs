@@ -111,6 +111,13 @@ pub trait FaultHook: Send + Sync {
     fn fault(&self, error: &Error);
 }
 
+/// Is told when topics of a pull consumer have other queues, for those that assign them by
+/// themselves (`TopicMessageQueueChangeListener`).
+pub trait QueueHook: Send + Sync {
+    /// After the queues of `topic` that can be read have become `queues`.
+    fn queues_changed(&self, topic: &Arc<str>, queues: &[MessageQueue]);
+}
+
 /// A list of hooks of one kind; settings are shown without what is in it.
 pub struct Hooks<H: ?Sized>(pub Vec<Arc<H>>);
 

@@ -89,18 +89,23 @@ impl PullConsumer {
         &self.0.settings.setup.group
     }
 
-    /// Messages that are there, or come within `timeout`; none where none come.
+    /// Messages that are there, or come within `timeout`; none where none come. `None`: the
+    /// setting `poll_timeout_ms`.
     ///
     /// # Errors
     /// The consumer has stopped, or has nothing to pull from.
-    pub fn poll(&self, timeout: Duration) -> Result<Vec<ReceivedMessage>> {
+    pub fn poll(&self, timeout: impl Into<Option<Duration>>) -> Result<Vec<ReceivedMessage>> {
         self.poll_async(timeout).wait()
     }
 
     /// As [`PullConsumer::poll`], as a future. What comes for one that is dropped before its end
     /// goes to the next poll.
-    pub fn poll_async(&self, timeout: Duration) -> Pending<Vec<ReceivedMessage>> {
-        let timeout_ms = millis(timeout);
+    pub fn poll_async(
+        &self,
+        timeout: impl Into<Option<Duration>>,
+    ) -> Pending<Vec<ReceivedMessage>> {
+        let timeout_ms = timeout.into().map(millis);
+        let timeout_ms = timeout_ms.unwrap_or(self.0.settings.poll_timeout_ms);
         let instance = self.0.instance.clone();
         let call = instance.call(self.command(ConsumerCall::Poll { timeout_ms }));
         let polling = Polling { call, instance };

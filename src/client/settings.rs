@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::error::{Error, Result};
-use super::hooks::{ConsumeHook, FaultHook, Hooks, RequestHook, SendHook};
+use super::hooks::{ConsumeHook, FaultHook, Hooks, QueueHook, RequestHook, SendHook};
 use super::message::MessageQueue;
 use crate::wire::names;
 

@@ -16,8 +16,10 @@ use crate::wire::names;
 
 mod asked;
 mod effects;
+mod watch;
 
 use asked::Asked;
+use watch::Watch;
 
 /// The producer by which failed messages go to retry topics, under Java's name for it
 /// (`MixAll.CLIENT_INNER_PRODUCER_GROUP`).
@@ -38,6 +40,8 @@ struct Member {
     starting: Option<Starting>,
     /// Who waits for its end.
     stopping: Vec<Ticket>,
+    /// Who is told of the queues of its topics.
+    watch: Option<Watch>,
 }
 
 /// Who waits for the start of a consumer.
@@ -81,7 +85,8 @@ impl Consumers {
     pub fn next_wake(&self) -> Option<u64> {
         let members = self.list.values().flat_map(|member| {
             let start = member.starting.as_ref().map(|starting| starting.deadline);
-            [member.consumer.next_wake(), start]
+            let watch = member.watch.as_ref().map(|watch| watch.at);
+            [member.consumer.next_wake(), start, watch]
         });
         let fetches = self.fetches.iter().map(|fetch| Some(fetch.deadline));
         let unknown = self.unknown.values().map(|&(at, _)| Some(at));
@@ -154,6 +159,7 @@ impl Core {
                     .check()
                     .map(|()| Rules::of_pull(&settings, &self.settings, &self.client_id, now.wall));
                 self.start_consumer(now, ticket, consumer, rules, subscriptions, out);
+                self.watch_queues(now, consumer, &settings);
             }
             Command::StopConsumer {
                 ticket,
@@ -256,6 +262,7 @@ impl Core {
             consumer,
             starting: Some(starting),
             stopping: Vec::new(),
+            watch: None,
         };
         self.consumers.list.insert(id, member);
         self.heartbeats.change();
@@ -333,6 +340,11 @@ impl Core {
         self.consumers.unknown.remove(&name);
         for member in self.consumers.list.values_mut() {
             member.consumer.routed(now.at, &name, Some(queues.to_vec()));
+            if let Some(watch) = &mut member.watch {
+                if member.consumer.topics().any(|topic| *topic == name) {
+                    watch.routed(&name, &queues);
+                }
+            }
             if let Some(starting) = &mut member.starting {
                 starting.topics.retain(|topic| *topic != name);
             }
@@ -503,6 +515,7 @@ impl Core {
             }
             !over
         });
+        self.watches_due(now, out);
         let unknown = self.consumers.unknown.iter();
         let due = unknown.filter(|(_, (at, _))| *at <= now.at);
         let due: Vec<Arc<str>> = due.map(|(topic, _)| topic.clone()).collect();

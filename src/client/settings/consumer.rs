@@ -1,8 +1,8 @@
 //! Settings of consumers (`DefaultMQPushConsumer`, `DefaultLitePullConsumer`).
 
 use super::{
-    Arc, ConsumeHook, Error, FaultHook, HOUR_MS, Hooks, MessageQueue, Result, check_group,
-    check_range,
+    Arc, ConsumeHook, Error, FaultHook, HOUR_MS, Hooks, MessageQueue, QueueHook, Result,
+    check_group, check_range,
 };
 use crate::wire::body::heartbeat::{ConsumeFromWhere, MessageModel};
 
@@ -264,8 +264,9 @@ pub struct PullConsumerSettings {
     pub broker_suspend_ms: u64,
     /// Time for such a pull, longer than `broker_suspend_ms` (30,000).
     pub pull_timeout_ms: u64,
-    /// How often it is looked whether the queues of a topic changed, 1,000 to 3,600,000
-    /// (30,000).
+    /// Are told when the queues of a topic that is subscribed or assigned are others.
+    pub queue_hooks: Hooks<dyn QueueHook>,
+    /// How often it is looked for those whether they are, 1,000 to 3,600,000 (30,000).
     pub topic_metadata_check_interval_ms: u64,
 }
 
@@ -285,6 +286,7 @@ impl PullConsumerSettings {
             poll_timeout_ms: 5_000,
             broker_suspend_ms: 20_000,
             pull_timeout_ms: 30_000,
+            queue_hooks: Hooks::default(),
             topic_metadata_check_interval_ms: 30_000,
         }
     }

@@ -4,11 +4,12 @@ use super::super::world::{Mood, RouteOf, World};
 use super::{asked, world};
 use crate::client::core::io::{Answer, Command, ConsumerCall, ConsumerId};
 use crate::client::error::{Error, ErrorKind, Result};
-use crate::client::message::ReceivedMessage;
+use crate::client::hooks::QueueHook;
+use crate::client::message::{MessageQueue, ReceivedMessage};
 use crate::client::settings::PullConsumerSettings;
 use crate::wire::codes::request;
 use crate::wire::message::{Parts, Stamp, body_crc};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 const CONSUMER: ConsumerId = ConsumerId(2);
 
@@ -59,6 +60,42 @@ fn call(world: &mut World, call: ConsumerCall) -> Result<Answer> {
         call,
     });
     world.end_of(ticket)
+}
+
+/// Also where they were named, and nobody shares them out.
+#[test]
+fn who_wants_to_know_is_told_of_other_queues() {
+    #[derive(Default)]
+    struct Told(Mutex<Vec<(Arc<str>, usize)>>);
+    impl QueueHook for Told {
+        fn queues_changed(&self, topic: &Arc<str>, queues: &[MessageQueue]) {
+            self.0.lock().unwrap().push((topic.clone(), queues.len()));
+        }
+    }
+    let told = Arc::new(Told::default());
+    let mut world = world(1);
+    super::sent(&mut world, super::message());
+    let mut settings = PullConsumerSettings::new("pull");
+    settings.topic_metadata_check_interval_ms = 5_000;
+    settings.queue_hooks.0.push(told.clone());
+    start_pull(&mut world, settings);
+    let assigned = vec![MessageQueue::new("t", "a", 0)];
+    assert!(call(&mut world, ConsumerCall::Assign(assigned)).is_ok());
+    world.pass(12_000);
+    assert!(told.0.lock().unwrap().is_empty(), "nothing has changed");
+    world.routes.get_mut("t").unwrap().queues = 6;
+    world.pass(5_100);
+    assert_eq!(*told.0.lock().unwrap(), [("t".into(), 6)]);
+    world.pass(20_000);
+    assert_eq!(told.0.lock().unwrap().len(), 1, "once");
+    assert!(call(&mut world, ConsumerCall::Assign(Vec::new())).is_ok());
+    world.routes.get_mut("t").unwrap().queues = 2;
+    world.pass(40_000);
+    assert_eq!(
+        told.0.lock().unwrap().len(),
+        1,
+        "it has nothing to do with it"
+    );
 }
 
 fn send_back(world: &mut World) -> Result<Answer> {
