@@ -19,6 +19,7 @@
 //! | [`broadcast`] | the file of offsets of a broadcasting consumer |
 //! | [`polled`] | the pull consumer: poll, seek, pause, commit |
 //! | [`pushed`] | what brokers ask of consumers |
+//! | [`rates`] | how fast it goes |
 //! | [`timers`] | when something is due |
 //!
 //! A consumer is driven by its methods, each with the time: ms of a clock that never goes
@@ -49,6 +50,7 @@ pub mod process_queue;
 mod pull;
 mod push;
 mod pushed;
+mod rates;
 mod rebalance;
 mod retry;
 pub mod rules;
@@ -161,6 +163,8 @@ struct Owned {
     commit: offsets::Commit,
     /// When it was last asked for messages, ms.
     last_pull: u64,
+    /// When something of it was last consumed, ms; when it was gained, before that.
+    last_consume: u64,
     /// Given back, but to be had again.
     wanted_again: bool,
 }
@@ -172,8 +176,10 @@ struct Hand {
     born: u64,
     epoch: u64,
     places: Vec<At>,
+    /// Since when, ms.
+    since: u64,
     /// A broker waits for what comes of it.
-    direct: Option<(ReplyTo, u64)>,
+    direct: Option<ReplyTo>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -244,6 +250,8 @@ pub struct Consumer {
     started: u64,
     held: usize,
     counts: Counts,
+    /// By topic, of those that are subscribed or assigned.
+    rates: BTreeMap<Arc<str>, rates::Rates>,
 }
 
 impl Consumer {
@@ -278,6 +286,7 @@ impl Consumer {
             started: 0,
             held: 0,
             counts: Counts::default(),
+            rates: BTreeMap::new(),
         }
     }
 
@@ -355,6 +364,7 @@ impl Consumer {
         if self.topics.remove(topic).is_none() {
             return;
         }
+        self.rates.remove(topic);
         let of_topic = self.owned.keys().filter(|queue| &*queue.topic == topic);
         let queues: Vec<_> = of_topic.cloned().collect();
         for queue in queues {
@@ -503,6 +513,12 @@ impl Consumer {
         let result = change(own);
         self.held = self.held - before + own.line.count();
         Some(result)
+    }
+
+    /// How fast a topic is consumed.
+    fn rates_of(&mut self, now: u64, topic: &Arc<str>) -> &mut rates::Rates {
+        let rates = self.rates.entry(topic.clone());
+        rates.or_insert_with(|| rates::Rates::new(now))
     }
 
     fn fault(&mut self, error: Error) {

@@ -214,6 +214,7 @@ impl Consumer {
                 let taken = own.line.take(batch_max, now);
                 for taken in &taken {
                     own.line.consumed(taken.at);
+                    own.last_consume = now;
                 }
                 taken
             });
@@ -225,7 +226,9 @@ impl Consumer {
             if messages.is_empty() {
                 continue;
             }
-            self.counts.consumed += messages.len() as u64;
+            let count = messages.len() as u64;
+            self.counts.consumed += count;
+            self.rates_of(now, &queue.topic).consumed(now, 0, count, 0);
             if let Some((ticket, _)) = self.polls.waiting.pop_front() {
                 let epoch = self.owned.get(&queue).map_or(0, |own| own.epoch);
                 let polled = Polled {

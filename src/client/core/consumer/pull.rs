@@ -248,7 +248,7 @@ impl Consumer {
             _ => own.broker_id = 0,
         }
         match response.code {
-            0 => self.found(now, queue, offset, next, response),
+            0 => self.found(now, queue, (offset, sent), next, response),
             response::PULL_NOT_FOUND | response::PULL_RETRY_IMMEDIATELY => {
                 // Beyond the end there is nothing that could have been passed over.
                 let max = number(&response, "maxOffset");
@@ -299,7 +299,7 @@ impl Consumer {
         &mut self,
         now: u64,
         queue: &MessageQueue,
-        offset: i64,
+        (offset, sent): (i64, u64),
         next: Option<i64>,
         response: Response,
     ) {
@@ -321,6 +321,9 @@ impl Consumer {
             messages.retain(|message| message.tag().is_some_and(|tag| tags.contains(tag)));
         }
         let came = !messages.is_empty();
+        let took = now.saturating_sub(sent);
+        let rates = self.rates_of(now, &queue.topic);
+        rates.pulled(now, took, messages.len());
         self.with_line(queue, |own| {
             own.pulling.quick = 0;
             for message in messages {

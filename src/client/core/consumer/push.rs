@@ -82,6 +82,7 @@ impl Consumer {
             born: own.born,
             epoch: own.epoch,
             places: taken.iter().map(|taken| taken.at).collect(),
+            since: now,
             direct: None,
         };
         let messages = taken.into_iter().map(|taken| {
@@ -110,8 +111,8 @@ impl Consumer {
         let Some(hand) = self.hands.remove(&delivery) else {
             return;
         };
-        if let Some((to, since)) = hand.direct {
-            self.consumed_directly(now, to, since, &outcome);
+        if let Some(to) = hand.direct {
+            self.consumed_directly(now, to, hand.since, &outcome);
             self.hand_out(now);
             return;
         }
@@ -125,11 +126,18 @@ impl Consumer {
             return;
         }
         own.in_hand = own.in_hand.saturating_sub(1);
+        own.last_consume = now;
         if own.epoch == hand.epoch {
+            let before = self.counts;
             match self.rules.kind {
                 Kind::Orderly => self.settle_orderly(now, queue, &hand.places, outcome),
                 _ => self.settle(queue, &hand.places, outcome),
             }
+            let good = self.counts.consumed - before.consumed;
+            let bad = self.counts.failed - before.failed;
+            let took = now.saturating_sub(hand.since);
+            let rates = self.rates_of(now, &queue.topic);
+            rates.consumed(now, took, good, bad);
         }
         self.after_settling(now, queue);
     }
@@ -236,6 +244,7 @@ pub(super) fn direct(queue: MessageQueue, to: ReplyTo, now: u64) -> Hand {
         born: 0,
         epoch: 0,
         places: Vec::new(),
-        direct: Some((to, now)),
+        since: now,
+        direct: Some(to),
     }
 }

@@ -131,7 +131,7 @@ impl Consumer {
                 cached_msg_size_in_mib: own.line.bytes() / MIB,
                 commit_offset: own.commit.value,
                 droped: matches!(own.phase, Phase::Leaving(_)),
-                last_consume_timestamp: wall(own.last_pull),
+                last_consume_timestamp: wall(own.last_consume),
                 last_lock_timestamp: wall(lock),
                 last_pull_timestamp: wall(own.last_pull),
                 locked,
@@ -160,7 +160,14 @@ impl Consumer {
         json::write_queue_map(&mut out, infos.iter());
         out.push_str(r#","properties":"#);
         json::write_value(&mut out, &properties);
-        out.push_str(r#","statusTable":{},"subscriptionSet":"#);
+        let none = super::rates::Rates::new(now.at);
+        let status = self.topics.keys().map(|topic| {
+            let rates = self.rates.get(topic).unwrap_or(&none);
+            (topic.to_string(), rates.status(now.at))
+        });
+        out.push_str(r#","statusTable":"#);
+        json::write_value(&mut out, &status.collect::<BTreeMap<_, _>>());
+        out.push_str(r#","subscriptionSet":"#);
         json::write_value(&mut out, &subscriptions);
         out.push('}');
         out.into_bytes()

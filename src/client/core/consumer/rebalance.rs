@@ -276,6 +276,7 @@ impl Consumer {
             paused: false,
             commit: Commit::default(),
             last_pull: 0,
+            last_consume: now,
             wanted_again: false,
         };
         self.owned.insert(queue.clone(), own);

@@ -117,6 +117,57 @@ fn running_info_says_what_it_is_at() {
 }
 
 #[test]
+fn running_info_says_how_fast_it_goes() {
+    let mut world = started(Kind::Concurrent);
+    world.work_ms = (40, 1);
+    let count = std::cell::Cell::new(0);
+    world.listener = Box::new(move |_, _| {
+        count.set(count.get() + 1);
+        Some(if count.get() <= 2 {
+            Outcome::Failed { what: "no".into() }
+        } else {
+            Outcome::Success { ack_index: None }
+        })
+    });
+    (0..10).for_each(|_| world.send_to(0, "t", 0, ""));
+    world.run(1000);
+    // Nothing more comes, and it is asked for all the same.
+    world.run(30_000);
+    requested(
+        &mut world,
+        &Request::new(request::GET_CONSUMER_RUNNING_INFO),
+    );
+    let info: Value = json::parse(&world.clients[0].responses[0].body).unwrap();
+    let status = &info["statusTable"]["t"];
+    let names = [
+        "consumeFailedMsgs",
+        "consumeFailedTPS",
+        "consumeOKTPS",
+        "consumeRT",
+        "pullRT",
+        "pullTPS",
+    ];
+    let fields: Vec<_> = status.as_object().unwrap().keys().collect();
+    assert_eq!(fields, names);
+    let number = |name: &str| status[name].as_f64().unwrap();
+    assert_eq!(status["consumeFailedMsgs"], 2);
+    assert_eq!(number("consumeRT"), 40.0);
+    assert!(number("pullTPS") > number("consumeOKTPS") && number("consumeOKTPS") > 0.0);
+    assert!(number("consumeFailedTPS") > 0.0 && number("pullRT") > 0.0);
+    let retry = &info["statusTable"][&retry_topic(GROUP)];
+    assert_eq!(retry["consumeFailedMsgs"], 0);
+    let (_, queue) = info["mqTable"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .find(|(queue, _)| queue.contains("\"queueId\":0") && queue.contains("\"t\""))
+        .unwrap();
+    let ago = |name: &str| 1_700_000_000_000 - queue[name].as_i64().unwrap();
+    assert!(ago("lastConsumeTimestamp") > 29_000, "{queue}");
+    assert!(ago("lastPullTimestamp") < 16_000, "{queue}");
+}
+
+#[test]
 fn a_message_that_a_broker_sends_is_consumed_out_of_turn() {
     let mut world = started(Kind::Concurrent);
     world.topic("other", 1);
