@@ -38,8 +38,11 @@
 //! Linux with io_uring (5.8 or newer). No runtime: each client instance has a thread of its own
 //! with its event loop, `ringmq-client`, and calls reach it from any thread and from any
 //! runtime's tasks alike. Blocking calls (`send`, `poll`, `wait`, `start`, `shutdown`) block
-//! their thread: in a runtime's tasks await the futures instead. Nothing is to be set for the
-//! linker; see the notes in `net` for what the `ringmq` binary sets for itself.
+//! their thread: in a runtime's tasks await the futures instead. So does the drop of an
+//! instance's last handle if any of them was not shut down: it waits for what is on its way, up
+//! to 5 s, as a program that ends would lose it. After `shutdown` or `shutdown_async` it waits
+//! for nothing. Nothing is to be set for the linker; see the notes in `net` for what the
+//! `ringmq` binary sets for itself.
 //!
 //! Each producer and consumer has a client instance of its own, with its own connections,
 //! unless [`ClientSettings::instance_name`] is set: those with the same name, nameservers and

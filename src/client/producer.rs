@@ -9,7 +9,7 @@ use super::core::producer::prepare::{SendOptions, prepare, prepare_batch};
 use super::error::{Error, ErrorKind, Result};
 use super::in_flight::{InFlight, Room};
 use super::message::{Message, MessageQueue, SendResult};
-use super::net::{Call, Instance, Post, Waiter, clock_ms};
+use super::net::{Call, Instance, Post, clock_ms, clock_ms_up};
 use super::pending::{Pending, nothing};
 use super::pull_consumer::millis;
 use super::settings::{ClientSettings, ProducerSettings};
@@ -218,7 +218,7 @@ impl Producer {
     ) {
         let inner = &self.0;
         let prepared = async {
-            let (request, began) = (request.into(), clock_ms());
+            let (request, began) = (request.into(), clock_ms_up());
             let send = inner.clone().outgoing(request, SendMode::Async, began);
             let send = send.await?;
             let room = inner.clone().room(&send).await?;
@@ -288,7 +288,7 @@ impl Producer {
         mode: SendMode,
         turn: fn(Answer) -> Option<T>,
     ) -> Pending<T> {
-        let (inner, began) = (&self.0, clock_ms());
+        let (inner, began) = (&self.0, clock_ms_up());
         if !inner.try_select(&mut request) {
             let inner = inner.clone();
             let steps = async move {
@@ -433,8 +433,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if !*self.stopped.get_mut() {
-            let post = Post::Command(self.stopping(), Waiter::NOBODY);
-            self.instance.post(post);
+            self.instance.abandon(self.stopping());
         }
     }
 }

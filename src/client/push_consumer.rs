@@ -259,8 +259,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if !*self.stopped.get_mut() {
-            let post = Post::Command(self.stopping(), Waiter::NOBODY);
-            self.instance.post(post);
+            self.instance.abandon(self.stopping());
         }
         // Nothing is delivered any more; the threads end when they are done.
         self.instance.post(Post::Sink(self.consumer, None));

@@ -1,7 +1,7 @@
 //! One client instance, as other threads see it (`MQClientInstance`, `MQClientManager`).
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -129,6 +129,8 @@ pub(crate) struct Instance {
     pub keys: UniqueKeys,
     thread: Mutex<Option<JoinHandle<()>>>,
     numbers: AtomicU32,
+    /// A producer or consumer was dropped that was not shut down: its end is waited for.
+    abandoned: AtomicBool,
 }
 
 /// Which settings share an instance: those of one name, for the same nameservers.
@@ -188,6 +190,7 @@ impl Instance {
             keys,
             thread: Mutex::new(Some(thread)),
             numbers: AtomicU32::new(1),
+            abandoned: AtomicBool::new(false),
         }))
     }
 
@@ -254,6 +257,12 @@ impl Instance {
         }
     }
 
+    /// Stops what was dropped without being shut down: the end of the instance waits for it.
+    pub fn abandon(&self, stop: Command) {
+        self.abandoned.store(true, Ordering::Relaxed);
+        self.post(Post::Command(stop, Waiter::NOBODY));
+    }
+
     /// For those who must not keep the instance alive, as a listener's threads.
     pub fn poster(&self) -> Inbox {
         self.inbox.clone()
@@ -280,9 +289,14 @@ impl Drop for Instance {
         let Some(thread) = thread else {
             return;
         };
-        if thread.thread().id() == std::thread::current().id() {
-            // The last handle was dropped by a hook, on the client's own thread.
-            let _ = self.inbox.try_post(shutdown);
+        let own = thread.thread().id() == std::thread::current().id();
+        let waits = *self.abandoned.get_mut() && !own;
+        if !waits {
+            // Everything is shut down, or the last handle was dropped by a hook, on the
+            // client's own thread: it ends when it is done.
+            if let (Some(shutdown), false) = (self.inbox.try_post(shutdown), own) {
+                self.post(shutdown);
+            }
             return;
         }
         self.post(shutdown);
@@ -459,6 +473,38 @@ fn fetched(url: &str) -> Option<Command> {
         Err(why) => {
             tracing::warn!(why, "nameservers are not known anew");
             None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_an_instance_waits_only_for_what_was_not_shut_down() {
+        for abandons in [false, true] {
+            let settings = ClientSettings::with_name_servers("127.0.0.1:1");
+            let instance = Instance::of(&settings).unwrap();
+            if abandons {
+                let stop = Command::StopProducer {
+                    ticket: Ticket(0),
+                    producer: instance.producer_id(),
+                    wait_ms: 0,
+                };
+                instance.abandon(stop);
+            }
+            let driver = instance.driver.clone();
+            // The client's thread does not get far meanwhile.
+            let held = driver.lock();
+            let began = Instant::now();
+            let dropped = std::thread::spawn(move || drop(instance));
+            while began.elapsed() < Duration::from_millis(500) && !dropped.is_finished() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!(dropped.is_finished(), !abandons);
+            drop(held);
+            dropped.join().unwrap();
         }
     }
 }
