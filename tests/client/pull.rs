@@ -1,10 +1,12 @@
 //! Pull consumers.
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use ringmq::client::hooks::FaultHook;
 use ringmq::client::{
-    ConsumeFromWhere, Message, MessageQueue, NO_SUBSCRIPTIONS, OffsetOf, PullConsumer,
-    PullConsumerSettings, SeekTo, SendRequest,
+    ClientSettings, ConsumeFromWhere, Error, ErrorKind, Message, MessageModel, MessageQueue,
+    NO_SUBSCRIPTIONS, OffsetOf, PullConsumer, PullConsumerSettings, SeekTo, SendRequest,
 };
 
 use crate::common::{committed, shared, topic, unique};
@@ -180,4 +182,66 @@ fn a_future_polls_as_well() {
         assert_eq!(waiting.await.unwrap().len(), 1);
         consumer.shutdown_async().await.unwrap();
     });
+}
+
+#[derive(Default)]
+struct Told(Mutex<Vec<Error>>);
+
+impl FaultHook for Told {
+    fn fault(&self, error: &Error) {
+        self.0.lock().unwrap().push(error.clone());
+    }
+}
+
+/// A disk that takes nothing is told by the commit, by the hook and by the stop.
+#[test]
+fn offsets_that_no_disk_takes_are_told_with_their_path() {
+    let server = shared();
+    let (name, group) = (unique("Disk"), unique("disk"));
+    topic(&mut server.connect(), &name, 1);
+    let folder = tempfile::tempdir().unwrap();
+    let client = ClientSettings {
+        instance_name: Some(unique("disk-instance")),
+        client_ip: Some([127, 0, 0, 1].into()),
+        offset_store_dir: Some(folder.path().to_owned()),
+        ..client(server.nameserver())
+    };
+    let instance = client.instance_name.clone().unwrap();
+    let place = folder.path().join(format!("127.0.0.1@{instance}/{group}"));
+    // Where the new content would be written to there is a folder, which is no file.
+    let fresh = place.join("offsets.tmp");
+    std::fs::create_dir_all(&fresh).unwrap();
+    let told = Arc::new(Told::default());
+    let mut settings = settings(&group);
+    settings.auto_commit = false;
+    settings.poll_timeout_ms = 100;
+    settings.setup.message_model = MessageModel::Broadcasting;
+    settings.setup.fault_hooks.0.push(told.clone());
+    let consumer = PullConsumer::start(&client, settings, [(&*name, "*")]).unwrap();
+    let (none, took) = crate::support::timed(|| consumer.poll(None).unwrap());
+    assert!(
+        none.is_empty() && took >= Duration::from_millis(90),
+        "{took:?}"
+    );
+    let producer = producer(server.nameserver(), &unique("disk-p"));
+    let queue = producer.send(Message::new(&*name, "one")).unwrap().queue;
+    assert_eq!(poll_many(&consumer, 1), ["one"]);
+
+    let path = place.join("offsets.json").display().to_string();
+    let names_it = |error: &Error| matches!(error.kind(), ErrorKind::OffsetFile { path: of, .. } if *of == path);
+    let error = consumer.commit().wait().unwrap_err();
+    assert!(names_it(&error), "{error}");
+    assert!(told.0.lock().unwrap().iter().any(names_it));
+    std::fs::remove_dir(&fresh).unwrap();
+    consumer.commit().wait().unwrap();
+    assert!(std::fs::read_to_string(&path).unwrap().contains(":1}"));
+
+    std::fs::create_dir_all(&fresh).unwrap();
+    assert_eq!(consumer.committed(queue.clone()).wait(), Ok(Some(1)));
+    producer.send(Message::new(&*name, "two")).unwrap();
+    assert_eq!(poll_many(&consumer, 1), ["two"]);
+    assert!(consumer.commit_offsets(vec![(queue, 2)]).wait().is_err());
+    let error = consumer.shutdown().unwrap_err();
+    assert!(names_it(&error), "{error}");
+    assert!(consumer.poll(Duration::ZERO).is_err(), "it has stopped");
 }

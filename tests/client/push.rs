@@ -431,3 +431,43 @@ fn a_group_has_one_member_in_a_client() {
     first.shutdown().unwrap();
     start().unwrap();
 }
+
+#[test]
+fn two_groups_share_a_client_and_one_goes_on_when_the_other_stops() {
+    let server = shared();
+    let (name, groups) = (unique("Both"), [unique("stops"), unique("stays")]);
+    let mut plain = server.connect();
+    topic(&mut plain, &name, 2);
+    let producer = producer(server.nameserver(), &unique("both-p"));
+    let settings_of_client = ClientSettings {
+        instance_name: Some(unique("both-instance")),
+        ..client(server.nameserver())
+    };
+    let seen = [Arc::new(Seen::default()), Arc::new(Seen::default())];
+    let start = |index: usize| {
+        let listener = seen[index].clone();
+        PushConsumer::start(
+            &settings_of_client,
+            settings(&groups[index]),
+            [(&*name, "*")],
+            move |batch: &Batch| listener.add(&batch.messages),
+        )
+        .unwrap()
+    };
+    let (stops, stays) = (start(0), start(1));
+    let send = |n: usize| {
+        producer.send(Message::new(&*name, format!("{n}"))).unwrap();
+    };
+    (0..50).for_each(send);
+    seen[0].wait_for("all in the one", 50);
+    seen[1].wait_for("all in the other", 50);
+    stops.shutdown().unwrap();
+    (50..100).for_each(send);
+    seen[1].wait_for("all that came later", 100);
+    assert!(seen[1].counts().values().all(|&count| count == 1));
+    assert_eq!(seen[0].bodies().len(), 50, "nothing more after its end");
+    assert_eq!(stays.assignment().wait().unwrap().len(), 2);
+    stays.shutdown().unwrap();
+    assert_eq!(consumed(&mut plain, &groups[0], &name, 2), 50);
+    assert_eq!(consumed(&mut plain, &groups[1], &name, 2), 100);
+}

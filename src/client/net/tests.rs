@@ -48,6 +48,8 @@ struct Server {
     ends: Mutex<Vec<Duration>>,
     /// A further broker of the topic.
     other: Mutex<Option<SocketAddr>>,
+    /// A replica, from which readers are to pull.
+    replica: Mutex<Option<SocketAddr>>,
 }
 
 impl Server {
@@ -62,6 +64,7 @@ impl Server {
             member: Mutex::default(),
             ends: Mutex::default(),
             other: Mutex::default(),
+            replica: Mutex::default(),
         });
         let own = server.clone();
         std::thread::spawn(move || {
@@ -167,7 +170,7 @@ impl Server {
                     }
                 };
                 let answer = answer
-                    .with("suggestWhichBrokerId", 0)
+                    .with("suggestWhichBrokerId", i32::from(self.has_replica()))
                     .with("nextBeginOffset", next)
                     .with("minOffset", 0)
                     .with("maxOffset", 3);
@@ -180,14 +183,21 @@ impl Server {
         }
     }
 
+    fn has_replica(&self) -> bool {
+        self.replica.lock().unwrap().is_some()
+    }
+
     fn route(&self) -> Vec<u8> {
         let other = *self.other.lock().unwrap();
         let mut route = TopicRouteData::default();
         let brokers = [("broker-a", Some(self.address)), ("broker-b", other)];
         for (name, address) in brokers {
             let Some(address) = address else { continue };
+            let replica = self.replica.lock().unwrap().filter(|_| name == "broker-a");
+            let members = [(0, Some(address)), (1, replica)].into_iter();
+            let members = members.filter_map(|(id, address)| Some((id, address?.to_string())));
             route.broker_datas.push(BrokerData {
-                broker_addrs: BTreeMap::from([(0, address.to_string())]),
+                broker_addrs: members.collect(),
                 broker_name: name.to_owned(),
                 cluster: "c".to_owned(),
                 ..BrokerData::default()
@@ -501,4 +511,36 @@ fn a_shutdown_waits_for_a_send_as_long_as_the_send_may_take() {
     let late = producer.send_async(late.timeout(Duration::from_secs(5)));
     producer.shutdown().unwrap();
     assert_eq!(late.wait().unwrap().tries, 1);
+}
+
+/// A master that has much to read from its disk says so.
+#[test]
+fn the_next_pull_goes_to_the_broker_that_the_last_one_suggests() {
+    let (master, replica) = (Server::start(), Server::start());
+    *master.replica.lock().unwrap() = Some(replica.address);
+    let client = ClientSettings::with_name_servers(&master.address.to_string());
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let offsets = seen.clone();
+    let consumer = PushConsumer::start(
+        &client,
+        PushConsumerSettings::new("suggested"),
+        [("t", "*")],
+        move |batch: &Batch| {
+            let mut seen = offsets.lock().unwrap();
+            seen.extend(batch.messages.iter().map(|message| message.queue_offset));
+        },
+    )
+    .unwrap();
+    let until = Instant::now() + Duration::from_secs(20);
+    while seen.lock().unwrap().len() < 3 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mut offsets = seen.lock().unwrap().clone();
+    offsets.sort_unstable();
+    assert_eq!(offsets, [0, 1, 2]);
+    let pulls = |server: &Server| server.pulls.load(Ordering::SeqCst);
+    // The replica suggests the master.
+    assert!(pulls(&replica) >= 1 && pulls(&master) >= 1);
+    assert_eq!(replica.sends.lock().unwrap().len(), 0);
+    consumer.shutdown().unwrap();
 }

@@ -197,6 +197,7 @@ impl Consumer {
         } else {
             topic.misses = 0;
             topic.members = members.len();
+            self.look_for_twins(members);
         }
         let Some(queues) = self
             .topics
@@ -207,6 +208,20 @@ impl Consumer {
         };
         let mine = self.rules.allocation.allocate(&me, queues, members);
         self.assign_topic(now, name, mine);
+    }
+
+    /// Tells of another member with the same client id: both get the same queues.
+    fn look_for_twins(&mut self, members: &[String]) {
+        let me = &self.rules.client_id;
+        let same = members.iter().filter(|member| ***member == **me).count();
+        let news = !std::mem::replace(&mut self.told_of_twins, same > 1);
+        if same > 1 && news {
+            let what = format!(
+                "{same} members have the client id {me}: they get the same queues, and every \
+                 message of those so often; give each client an instance_name of its own"
+            );
+            self.fault(ErrorKind::State { what }.into());
+        }
     }
 
     /// Makes the queues of a topic those in `mine`.

@@ -63,6 +63,8 @@ pub struct Broker {
     pub never_holds: bool,
     /// Knows no group and makes none, but answers heartbeats as if it did.
     pub ignores_members: bool,
+    /// Lists members as often as they have connections, two each.
+    pub lists_twice: bool,
     pub pulls: u64,
 }
 
@@ -186,9 +188,12 @@ impl Broker {
                     .get(group)
                     .filter(|members| !members.is_empty())
                 {
-                    Some(members) => Response::body(json::encode(
-                        &serde_json::json!({"consumerIdList": members}),
-                    )),
+                    Some(members) => {
+                        let times = if self.lists_twice { 2 } else { 1 };
+                        let ids: Vec<&String> =
+                            members.iter().flat_map(|id| vec![id; times]).collect();
+                        Response::body(json::encode(&serde_json::json!({"consumerIdList": ids})))
+                    }
                     None => Response::error(response::SYSTEM_ERROR, "no members"),
                 }
             }

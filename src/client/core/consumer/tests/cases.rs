@@ -556,10 +556,12 @@ fn a_stop_says_which_offsets_are_not_stored() {
             world.send_to(0, "t", 1, "");
             world.run(500);
             world.leave(0, 6000);
-            world.run(6001);
+            world.run(6010);
             let client = &world.clients[0];
             assert!(client.stopped);
-            assert_eq!(world.committed("t")[&("broker-0".into(), 1)], 0);
+            // In the end it is told once more, and nobody says whether it got there.
+            let committed = world.committed("t")[&("broker-0".into(), 1)];
+            assert_eq!(committed, i64::from(!refuses));
             let lost = client.lost.clone().expect("a loss");
             let what = if refuses {
                 "no offsets today"
@@ -571,6 +573,47 @@ fn a_stop_says_which_offsets_are_not_stored() {
             assert_eq!(lost.place().queue_id, Some(1));
             assert!(client.faults.contains(&lost), "it is told as well");
         }
+    }
+}
+
+/// Brokers of RocketMQ name such an id once for each connection.
+#[test]
+fn two_members_with_one_client_id_get_the_same_queues_and_it_is_told() {
+    for kind in [Kind::Concurrent, Kind::Polled] {
+        let mut world = World::new(25, 1);
+        world.topic("t", 4);
+        world.brokers[0].lists_twice = true;
+        (0..2).for_each(|_| {
+            world.join(rules(kind, 0), &["t"]);
+        });
+        world.run(60_000);
+        let mine = |client: usize| world.clients[client].consumer.assignment();
+        assert_eq!(mine(0), mine(1));
+        assert!(mine(0).len() >= 4);
+        for client in &world.clients {
+            let told = client.faults.iter().map(ToString::to_string);
+            let told: Vec<_> = told.filter(|text| text.contains("10.0.0.0@1")).collect();
+            assert_eq!(told.len(), 1, "once: {told:?}");
+            assert!(
+                told[0].starts_with("2 members have the client id"),
+                "{told:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_message_without_a_body_is_a_message() {
+    for kind in [Kind::Concurrent, Kind::Orderly] {
+        let mut world = World::new(26, 1);
+        world.topic("t", 1);
+        world.join(rules(kind, 0), &["t"]);
+        world.brokers[0].put("t", 0, 0, b"", b"");
+        world.send("t", "");
+        world.run(8000);
+        assert_eq!(world.ledger.consumed[&b""[..]], 1);
+        world.assert_consumed("t", true);
+        assert_eq!(world.committed("t"), world.ends("t"));
     }
 }
 

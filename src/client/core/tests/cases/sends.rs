@@ -41,6 +41,11 @@ fn an_error_after_all_tries_says_where_and_how_often() {
     assert_eq!(place.broker_name.as_deref(), Some("a"));
     assert_eq!(place.topic.as_deref(), Some("t"));
     assert!(place.queue_id.is_some() && error.is_retryable());
+    let text = error.to_string();
+    assert!(
+        text.contains("code 14: simulated"),
+        "the broker's words: {text}"
+    );
     assert_eq!(world.sends_at("a:1"), 0);
     assert_eq!(asked(&world, "a:1", request::SEND_MESSAGE_V2), 3);
 }
