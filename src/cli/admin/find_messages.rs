@@ -293,6 +293,27 @@ fn messages(found: Vec<Found>) -> Vec<StoredMessage> {
     found.into_iter().map(|found| found.message).collect()
 }
 
+/// Times between which messages were stored.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct Span {
+    /// Stored at this time or later.
+    #[arg(short = 'b', long, value_parser = crate::cli::show::parse_time, default_value = "0",
+          allow_hyphen_values = true, value_name = "TIME")]
+    begin_timestamp: i64,
+
+    /// Stored at this time or earlier [default: always].
+    #[arg(short = 'e', long, value_parser = crate::cli::show::parse_time,
+          allow_hyphen_values = true, value_name = "TIME")]
+    end_timestamp: Option<i64>,
+}
+
+impl Span {
+    /// The first and the last of them, in milliseconds since 1970.
+    pub fn bounds(self) -> (i64, i64) {
+        (self.begin_timestamp, self.end_timestamp.unwrap_or(i64::MAX))
+    }
+}
+
 /// `queryMsgByKey`.
 #[derive(Debug, Args)]
 pub struct QueryMsgByKey {
@@ -304,15 +325,8 @@ pub struct QueryMsgByKey {
     #[arg(short = 'k', long)]
     msg_key: String,
 
-    /// Stored at this time or later.
-    #[arg(short = 'b', long, value_parser = crate::cli::show::parse_time, default_value = "0",
-          allow_hyphen_values = true, value_name = "TIME")]
-    begin_timestamp: i64,
-
-    /// Stored at this time or earlier [default: always].
-    #[arg(short = 'e', long, value_parser = crate::cli::show::parse_time,
-          allow_hyphen_values = true, value_name = "TIME")]
-    end_timestamp: Option<i64>,
+    #[command(flatten)]
+    stored: Span,
 
     /// Most messages that each broker gives.
     #[arg(short = 'm', long, default_value_t = 64, value_parser = clap::value_parser!(i32).range(1..=10_000))]
@@ -330,7 +344,7 @@ impl QueryMsgByKey {
             cluster: self.cluster.clone(),
         };
         let brokers = context.brokers_of_topic(&self.topic, &target)?;
-        let time = (self.begin_timestamp, self.end_timestamp.unwrap_or(i64::MAX));
+        let time = self.stored.bounds();
         let names = (self.topic.as_str(), self.msg_key.as_str());
         let (found, faults) = by_key(context, &brokers, names, self.max_num, time, false)?;
         if found.is_empty() && faults.is_empty() {

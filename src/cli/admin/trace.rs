@@ -1,6 +1,6 @@
 //! Traces: what clients have written down of a message.
 
-use super::find_messages::{Found, by_key};
+use super::find_messages::{Found, Span, by_key};
 use super::messages::writable;
 use super::{Context, Target};
 use crate::cli::show::{Cell, Document, Failure, Outcome, Table};
@@ -21,15 +21,8 @@ pub struct QueryMsgTraceById {
     #[arg(short = 't', long, default_value = names::TRACE_TOPIC)]
     trace_topic: String,
 
-    /// Stored at this time or later.
-    #[arg(short = 'b', long, value_parser = crate::cli::show::parse_time, default_value = "0",
-          allow_hyphen_values = true, value_name = "TIME")]
-    begin_timestamp: i64,
-
-    /// Stored at this time or earlier [default: always].
-    #[arg(short = 'e', long, value_parser = crate::cli::show::parse_time,
-          allow_hyphen_values = true, value_name = "TIME")]
-    end_timestamp: Option<i64>,
+    #[command(flatten)]
+    stored: Span,
 
     /// Most traces that each broker gives.
     #[arg(short = 'c', long, default_value_t = 64, value_parser = clap::value_parser!(i32).range(1..=10_000))]
@@ -39,7 +32,7 @@ pub struct QueryMsgTraceById {
 impl QueryMsgTraceById {
     pub(super) fn run(&self, context: &mut Context) -> Outcome {
         let brokers = context.brokers_of_topic(&self.trace_topic, &Target::default())?;
-        let time = (self.begin_timestamp, self.end_timestamp.unwrap_or(i64::MAX));
+        let time = self.stored.bounds();
         let names = (self.trace_topic.as_str(), self.msg_id.as_str());
         let (found, faults) = by_key(context, &brokers, names, self.max_num, time, false)?;
         let columns = [

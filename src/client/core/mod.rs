@@ -45,7 +45,7 @@ mod route_check;
 pub mod routes;
 
 #[cfg(test)]
-mod tests;
+pub(in crate::client) mod tests;
 
 use ask::Asks;
 use consumers::Consumers;

@@ -11,6 +11,7 @@ use futures_lite::future::block_on;
 
 use super::clock::JUMPED_MS;
 use super::lead::{LEADS, READ_MAX};
+use crate::client::core::tests::record;
 use crate::client::{
     Batch, ClientSettings, ErrorKind, Message, MessageQueue, Producer, ProducerSettings,
     PushConsumer, PushConsumerSettings, SendRequest,
@@ -20,7 +21,6 @@ use crate::wire::codes::{request, response};
 use crate::wire::command::{Request, Response};
 use crate::wire::frame::{Split, split};
 use crate::wire::header::{Header, Scratch};
-use crate::wire::message::{Parts, Stamp, body_crc};
 
 const DAY_MS: i64 = 86_400_000;
 
@@ -165,7 +165,7 @@ impl Server {
                 let answer = Response {
                     code: if found { 0 } else { response::PULL_NOT_FOUND },
                     ..match found {
-                        true => Response::body(record(offset)),
+                        true => Response::body(record(b"pulled", offset)),
                         false => Response::ok(),
                     }
                 };
@@ -212,32 +212,6 @@ impl Server {
         }
         serde_json::to_vec(&route).unwrap()
     }
-}
-
-fn record(offset: i64) -> Vec<u8> {
-    let host = ([127, 0, 0, 1], 10911).into();
-    let parts = Parts {
-        queue_id: 0,
-        flag: 0,
-        sys_flag: 0,
-        born_timestamp: 1,
-        born_host: host,
-        store_host: host,
-        reconsume_times: 0,
-        prepared_offset: 0,
-        body: b"pulled",
-        body_crc: body_crc(b"pulled"),
-        topic: b"t",
-        properties: b"",
-    };
-    let stamp = Stamp {
-        queue_offset: offset,
-        physical_offset: offset,
-        store_timestamp: 2,
-    };
-    let mut out = Vec::new();
-    parts.write(&stamp, |piece| out.extend_from_slice(piece));
-    out
 }
 
 /// Sets the wall clock every 5 ms, days forth and years back, until it is dropped.

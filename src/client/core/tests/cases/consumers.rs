@@ -1,5 +1,6 @@
 //! Consumers of a whole client.
 
+use super::super::record;
 use super::super::world::{Mood, RouteOf, World};
 use super::{asked, world};
 use crate::client::core::io::{Answer, Command, ConsumerCall, ConsumerId};
@@ -8,35 +9,13 @@ use crate::client::hooks::QueueHook;
 use crate::client::message::{MessageQueue, ReceivedMessage};
 use crate::client::settings::PullConsumerSettings;
 use crate::wire::codes::request;
-use crate::wire::message::{Parts, Stamp, body_crc};
 use std::sync::{Arc, Mutex};
 
 const CONSUMER: ConsumerId = ConsumerId(2);
 
 /// A message that a broker has.
 fn received(broker: &str) -> ReceivedMessage {
-    let host = ([127, 0, 0, 1], 10911).into();
-    let parts = Parts {
-        queue_id: 0,
-        flag: 0,
-        sys_flag: 0,
-        born_timestamp: 1,
-        born_host: host,
-        store_host: host,
-        reconsume_times: 0,
-        prepared_offset: 0,
-        body: b"again",
-        body_crc: body_crc(b"again"),
-        topic: b"t",
-        properties: b"",
-    };
-    let stamp = Stamp {
-        queue_offset: 7,
-        physical_offset: 700,
-        store_timestamp: 2,
-    };
-    let mut record = Vec::new();
-    parts.write(&stamp, |piece| record.extend_from_slice(piece));
+    let record = record(b"again", 7);
     let parsed = ReceivedMessage::parse(&record.into(), &broker.into(), &"t".into());
     parsed.unwrap().0
 }
