@@ -52,7 +52,8 @@ const SPACE_PARTS: u64 = 4;
 /// Bytes a second that a store grows by, at most, where as much is sent as the broker takes.
 const STORED_PER_SECOND_MAX: f64 = 1.8e9;
 
-/// Shortest such run, in seconds, however little space there is.
+/// Shortest such run, in seconds, however little space there is: where it does not last, sends are
+/// refused, and the run fails.
 const CLOSED_SECONDS_MIN: f64 = 2.0;
 
 /// Least free space with which a run begins.
@@ -485,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn no_run_fills_the_file_system() {
+    fn runs_of_closed_loops_are_as_long_as_a_part_of_the_space_lasts() {
         for (free, seconds) in [(u64::MAX, 1e9), (72_000_000_000, 7.0), (1 << 30, 2.0)] {
             let found = closed_seconds(free, 3.0);
             assert_eq!(found.min(1e9), seconds, "{free}");

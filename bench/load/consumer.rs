@@ -146,6 +146,8 @@ struct Consumer<'a> {
     next_begin: Field,
     /// When something new came last: a message, or the end of the producers.
     progress: u64,
+    /// When the first cursor looked for more than must come.
+    beyond_since: Option<u64>,
     out: Outcome,
 }
 
@@ -156,6 +158,7 @@ pub fn run(plan: &Plan<'_>, job: Job) -> Outcome {
         reader: Reader::new(),
         next_begin: Field::next_begin_offset(),
         progress: plan.begin,
+        beyond_since: None,
         out: Outcome {
             recorder: Recorder::new(plan.window),
             reads: job.reads,
@@ -293,7 +296,10 @@ impl Consumer<'_> {
                         // The pull that the broker holds is of no more use.
                         (moving.is_beyond, moving.asked) = (true, None);
                     }
-                    moving.is_done |= waits_in_vain || (is_read && !looks_on);
+                    // Others may go on sending to the topic.
+                    let looks_in_vain = looks_on
+                        && now - *self.beyond_since.get_or_insert(now) > self.plan.timeout_ns;
+                    moving.is_done |= waits_in_vain || looks_in_vain || (is_read && !looks_on);
                 } else {
                     self.progress = now;
                 }

@@ -2,8 +2,7 @@
 //! before it was sent, at the queue offset that was answered, with its content.
 //!
 //! Producers keep a [`Sent`], readers a [`Read`]; [`judge`] compares them. Readers of what others
-//! sent keep [`Streams`]. Memory is a few bits
-//! a message: 20 million messages take some 8 MB.
+//! sent keep [`Streams`]. Memory is a few bits a message: 20 million messages take some 8 MB.
 
 pub mod bits;
 pub mod order;

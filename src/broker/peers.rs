@@ -82,7 +82,7 @@ pub struct StoreInfo {
     pub forwarded: u64,
     /// Turns of the shard that took longer than 10 ms.
     pub long_turns: u64,
-    /// Allocations above 128 KiB in turns of the shard.
+    /// Allocations above 128 KiB of the shard's thread.
     pub large_allocations: u64,
     /// Connections of the shard.
     pub connections: u64,

@@ -29,8 +29,8 @@ use super::view::ControlView;
 use super::{BrokerShard, ControlShard, Counters, now_ms};
 use crate::config::RouteMode;
 use crate::shard::{
-    ConnLimits, LaneEnds, LocalEvent, Shard, ShardId, bind, bind_alone, receive, serve, sleep,
-    spawn,
+    ConnLimits, LaneEnds, LocalEvent, Shard, ShardId, begin_turn_anew, bind, bind_alone, receive,
+    serve, sleep, spawn,
 };
 use crate::store::{RecoveryReport, StoreHandle, run_background};
 use crate::wire::body::topic::{DataVersion, TopicConfig};
@@ -144,6 +144,7 @@ pub(super) async fn run_shard(
             return;
         }
     };
+    begin_turn_anew();
     if receive(&orders.listen).await.is_err() {
         return;
     }

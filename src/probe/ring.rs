@@ -127,7 +127,7 @@ pub(super) fn operations_missing() -> Result<Vec<&'static str>, RingError> {
     Ok(missing(&table))
 }
 
-/// What an error number of `io_uring_setup` means.
+/// What an error number of io_uring's calls means.
 fn explain(number: i32, disabled: Option<u8>, filtered: bool) -> RingError {
     match number {
         libc::EPERM if disabled == Some(2) => RingError::DisabledForAll,

@@ -142,9 +142,9 @@ async fn serve(reactor: Rc<Reactor>, is_over: Rc<Cell<bool>>) {
     }
 }
 
-/// Starts a task on this executor; lines about it say `name`. It is polled at once, inside the call: hold
-/// no borrow across it. It is never cancelled (glommio would leak it), so it ends
-/// by itself or with the process.
+/// Starts a task on this executor; lines about it say `name`. It is polled at once, inside
+/// the call: hold no borrow across it. It is never cancelled (glommio would leak it), so it
+/// ends by itself or with the process.
 pub fn spawn(name: &'static str, task: impl Future<Output = ()> + 'static) {
     glommio::spawn_local(in_turns(name, task)).detach();
 }

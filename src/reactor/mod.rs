@@ -27,7 +27,7 @@ mod visitors;
 pub use executor::{allowed_cpus, block_on, next_turn, spawn, spawn_executor};
 pub use operation::{Operation, operate};
 pub use socket::{Socket, connect};
-pub use turns::{long_turns, turn_began};
+pub use turns::{begin_turn_anew, long_turns, turn_began};
 
 use std::future::poll_fn;
 use std::pin::pin;

@@ -17,6 +17,7 @@ thread_local! {
             count: Cell::new(0),
             depth: Cell::new(0),
             began: Cell::new(None),
+            within: Cell::new((Duration::ZERO, "")),
             long: Cell::new(0),
             told: Cell::new(None),
         }
@@ -29,6 +30,8 @@ struct Turns {
     depth: Cell<u32>,
     /// The end of the last turn, or of the wait after it: that is when this one began.
     began: Cell<Option<Instant>>,
+    /// The longest turn within this one, and whose it is.
+    within: Cell<(Duration, &'static str)>,
     long: Cell<u64>,
     told: Cell<Option<Instant>>,
 }
@@ -42,22 +45,34 @@ impl Turns {
         })
     }
 
-    fn begin(&self) {
+    /// When a turn within another one begins.
+    fn begin(&self) -> Option<Instant> {
         self.count.set(self.count.get() + 1);
-        self.depth.set(self.depth.get() + 1);
-        self.began();
+        let depth = self.depth.get();
+        self.depth.set(depth + 1);
+        let began = self.began();
+        (depth > 0).then(|| began.max(Instant::now()))
     }
 
-    fn end(&self, task: &str) {
+    fn end(&self, task: &'static str, began_within: Option<Instant>) {
         self.depth.set(self.depth.get() - 1);
-        if self.depth.get() > 0 {
+        let now = Instant::now();
+        if let Some(began) = began_within {
+            let (longest, _) = self.within.get();
+            if now - began > longest {
+                self.within.set((now - began, task));
+            }
             return;
         }
-        let now = Instant::now();
         let took = now - self.began();
         self.began.set(Some(now));
+        let (took_within, task_within) = self.within.replace((Duration::ZERO, ""));
         if took > TURN_MAX {
             self.long.set(self.long.get() + 1);
+            let task = match took_within > took / 2 {
+                true => task_within,
+                false => task,
+            };
             self.tell(task, took, now);
         }
     }
@@ -83,12 +98,17 @@ impl Turns {
 pub(super) async fn in_turns<T>(name: &'static str, task: impl Future<Output = T>) -> T {
     let mut task = Box::pin(task);
     poll_fn(|cx| {
-        TURNS.with(Turns::begin);
+        let began_within = TURNS.with(Turns::begin);
         let polled = task.as_mut().poll(cx);
-        TURNS.with(|turns| turns.end(name));
+        TURNS.with(|turns| turns.end(name, began_within));
         polled
     })
     .await
+}
+
+/// What the turn under way has done so far held nobody up, as nobody is served yet.
+pub fn begin_turn_anew() {
+    awake(Instant::now());
 }
 
 /// What comes now begins after a wait that ended at `now`.

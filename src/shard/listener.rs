@@ -10,7 +10,7 @@ use socket2::{Domain, Protocol, SockRef, Type};
 
 use super::conn::Conn;
 use super::reader::Reader;
-use super::{Service, Shard, sleep, spawn};
+use super::{Service, Shard, begin_turn_anew, sleep, spawn};
 use crate::reactor::Socket;
 
 /// Connections that wait to be accepted.
@@ -71,6 +71,9 @@ pub fn serve<S: Service>(shard: &Rc<Shard<S::Message>>, service: &Rc<S>, listene
     spawn("new connections", async move {
         reader.accept(&Socket::new(listener)).await
     });
+    // What was done to get here held nobody up.
+    begin_turn_anew();
+    shard.figures_before.set(super::turn_figures());
 }
 
 impl<S: Service> Reader<S> {

@@ -23,7 +23,8 @@ use std::time::Duration;
 
 pub use crate::local_event::LocalEvent;
 pub use crate::reactor::{
-    allowed_cpus, block_on, blocking, next_turn, receive, send, sleep, spawn, spawn_executor,
+    allowed_cpus, begin_turn_anew, block_on, blocking, next_turn, receive, send, sleep, spawn,
+    spawn_executor,
 };
 pub use crate::store::ShardId;
 pub use conn::ConnLimits;
@@ -98,8 +99,8 @@ pub struct Shard<M> {
     limits: ConnLimits,
     /// Connections of the whole process.
     open: Arc<AtomicUsize>,
-    /// Of the thread, when the shard was made.
-    figures_before: (u64, u64),
+    /// Of the thread, when the shard began to serve.
+    figures_before: Cell<(u64, u64)>,
     bad_frames: Cell<u64>,
     stopping: Cell<bool>,
 }
@@ -127,7 +128,7 @@ impl<M: Send + 'static> Shard<M> {
             held_event: LocalEvent::default(),
             limits,
             open,
-            figures_before: turn_figures(),
+            figures_before: Cell::new(turn_figures()),
             bad_frames: Cell::new(0),
             stopping: Cell::new(false),
         });
@@ -250,11 +251,11 @@ impl<M: Send + 'static> Shard<M> {
         self.conns.borrow().len()
     }
 
-    /// Turns of this thread above 10 ms and its allocations above 128 KiB since the shard was
-    /// made, whatever task they belong to.
+    /// Turns of this thread above 10 ms and its allocations above 128 KiB since the shard began
+    /// to serve, whatever task they belong to.
     pub fn turn_figures(&self) -> (u64, u64) {
         let (turns, allocations) = turn_figures();
-        let (turns_before, allocations_before) = self.figures_before;
+        let (turns_before, allocations_before) = self.figures_before.get();
         (turns - turns_before, allocations - allocations_before)
     }
 

@@ -93,24 +93,13 @@ impl Unused {
         })
     }
 
-    fn give_back(&mut self, buffer: Buffer) {
+    /// Keeps a buffer with its memory, or gives it back where there are enough.
+    fn keep(&mut self, buffer: Buffer) -> Option<Buffer> {
         if self.kept.len() < KEPT_MAX {
             self.kept.push(buffer);
-        } else if buffer.is_reserved {
-            // SAFETY: nobody uses these pages of the pool's own mapping. From now on they
-            // read as zeros; where the call fails they stay as they are.
-            unsafe {
-                libc::madvise(
-                    buffer.start.as_ptr().cast(),
-                    LAYOUT.size(),
-                    libc::MADV_DONTNEED,
-                )
-            };
-            self.empty.push(buffer.start);
-        } else {
-            // SAFETY: allocated with this layout, and given back once.
-            unsafe { dealloc(buffer.start.as_ptr(), LAYOUT) }
+            return None;
         }
+        Some(buffer)
     }
 }
 
@@ -118,7 +107,7 @@ impl Drop for Unused {
     fn drop(&mut self) {
         let allocated = self.kept.iter().filter(|buffer| !buffer.is_reserved);
         for buffer in allocated {
-            // SAFETY: as when one is given back.
+            // SAFETY: allocated with this layout, and given back once.
             unsafe { dealloc(buffer.start.as_ptr(), LAYOUT) }
         }
     }
@@ -195,8 +184,27 @@ impl AsRef<[u8]> for Loan {
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        if let Some(buffer) = self.buffer.take() {
-            self.pool.lock().give_back(buffer);
+        let Some(buffer) = self.buffer.take() else {
+            return;
+        };
+        let Some(buffer) = self.pool.lock().keep(buffer) else {
+            return;
+        };
+        // Outside the lock, which shards wait for.
+        if buffer.is_reserved {
+            // SAFETY: nobody uses these pages of the pool's own mapping. From now on they
+            // read as zeros; where the call fails they stay as they are.
+            unsafe {
+                libc::madvise(
+                    buffer.start.as_ptr().cast(),
+                    buffer.len(),
+                    libc::MADV_DONTNEED,
+                )
+            };
+            self.pool.lock().empty.push(buffer.start);
+        } else {
+            // SAFETY: allocated with this layout, and given back once.
+            unsafe { dealloc(buffer.start.as_ptr(), LAYOUT) }
         }
     }
 }
