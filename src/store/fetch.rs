@@ -12,6 +12,9 @@ const HELD_FACTOR: usize = 32;
 /// Unused bytes that an answer may hold.
 const SPARE_BYTES_MAX: usize = 32 * 1024;
 
+/// Most that is copied into one piece, but for a record that is larger.
+const COPIED_MAX: usize = 128 * 1024;
+
 /// Records gathered for an answer, in order.
 #[derive(Debug, Default)]
 pub struct Fetch {
@@ -39,13 +42,35 @@ impl Fetch {
     /// Adds bytes that may change, in two runs.
     pub(super) fn copy(&mut self, first: &[u8], second: &[u8]) {
         self.end_run();
+        let len = first.len() + second.len();
+        let has_room = self.copied.len() + len <= self.copied.capacity();
+        if !has_room && 2 * self.copied.capacity() > COPIED_MAX {
+            self.end_copied();
+        }
         if self.copied.is_empty() {
             // A pull that finds one message in the tail mostly finds more.
-            self.copied.reserve((first.len() + second.len()) * 4);
+            let most = if self.pieces.is_empty() {
+                4 * len
+            } else {
+                COPIED_MAX
+            };
+            self.copied.reserve(most.min(COPIED_MAX).max(len));
         }
         self.copied.extend_from_slice(first);
         self.copied.extend_from_slice(second);
-        self.len += first.len() + second.len();
+        self.len += len;
+    }
+
+    fn end_copied(&mut self) {
+        if self.copied.is_empty() {
+            return;
+        }
+        let mut copied = std::mem::take(&mut self.copied);
+        // What grew by doubling may be half empty, and waits for a slow reader.
+        if copied.capacity() - copied.len() > SPARE_BYTES_MAX {
+            copied.shrink_to_fit();
+        }
+        self.pieces.push(copied.into());
     }
 
     /// Adds bytes of a block, which do not change.
@@ -64,9 +89,7 @@ impl Fetch {
         };
         self.blocks += usize::from(!is_same);
         self.end_run();
-        if !self.copied.is_empty() {
-            self.pieces.push(std::mem::take(&mut self.copied).into());
-        }
+        self.end_copied();
         self.run = Some((block.clone(), range));
     }
 
@@ -82,13 +105,7 @@ impl Fetch {
         if self.blocks * CACHE_BLOCK_BYTES as usize > HELD_FACTOR * self.len {
             return self.compact();
         }
-        if !self.copied.is_empty() {
-            // What grew by doubling may be half empty, and waits for a slow reader.
-            if self.copied.capacity() - self.copied.len() > SPARE_BYTES_MAX {
-                self.copied.shrink_to_fit();
-            }
-            self.pieces.push(self.copied.into());
-        }
+        self.end_copied();
         self.pieces
     }
 
@@ -130,6 +147,28 @@ mod tests {
             .chain(50..60)
             .collect();
         assert_eq!(pieces.concat(), expected);
+    }
+
+    #[test]
+    fn what_is_copied_is_in_order_in_pieces_of_bounded_size() {
+        for len in [1000, 30_000, 128 * 1024, 300_000] {
+            let mut fetch = Fetch::default();
+            let mut expected = Vec::new();
+            for n in 0..40 {
+                let record = vec![n; len];
+                fetch.copy(&record[..len / 3], &record[len / 3..]);
+                assert!(fetch.copied.capacity() <= COPIED_MAX.max(len));
+                expected.extend_from_slice(&record);
+            }
+            assert_eq!(fetch.len(), expected.len());
+            let pieces = fetch.into_pieces();
+            assert!(
+                pieces.len() <= 1 + expected.len() / (COPIED_MAX / 2),
+                "{}",
+                pieces.len()
+            );
+            assert!(pieces.concat() == expected);
+        }
     }
 
     #[test]

@@ -416,3 +416,36 @@ fn an_offset_that_cannot_be_right_leads_to_the_committed_one() {
     client.call(commit(&group, &name, 0, 99)).expect(0);
     assert_eq!(at(&mut client, -1), (21, 0, 0, 5));
 }
+
+#[test]
+fn neither_a_start_nor_sends_nor_reading_from_the_device_allocate_much_at_once() {
+    let large = |client: &mut Client| {
+        let info = client.call(Request::new(28)).expect(0).json();
+        let count = info["table"]["largeAllocations"].as_str().expect("a count");
+        count.parse::<u64>().expect("a number")
+    };
+    // 8 MiB of the 36 are in the tail; each block that is read takes a buffer.
+    let server = Config::server()
+        .shards(1)
+        .set("tailFileBytes", 8 * 1024 * 1024)
+        .start();
+    let mut client = server.connect();
+    assert_eq!(large(&mut client), 0);
+    topic(&mut client, "Read", 1);
+    const COUNT: u64 = 1200;
+    for n in 0..COUNT {
+        let send = Send::new("Read", body("Read", n, 30_000));
+        client.call(send).expect(0);
+    }
+    let mut at = 0;
+    while at < COUNT as i64 {
+        for record in client.call(Pull::new("Read", 0, at)).expect(0).records() {
+            assert!(
+                record.body == body("Read", at as u64, 30_000),
+                "message {at}"
+            );
+            at += 1;
+        }
+    }
+    assert_eq!(large(&mut client), 0);
+}
