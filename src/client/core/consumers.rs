@@ -448,7 +448,8 @@ impl Core {
 
     /// Ends the start of consumers of which all is known.
     fn starts_on(&mut self, now: Now, out: &mut Vec<Output>) {
-        let reachable = self.routes.brokers().next().is_some();
+        let mut brokers = self.routes.brokers();
+        let reachable = brokers.any(|broker| !broker.addresses.is_empty());
         for member in self.consumers.list.values_mut() {
             let Some(starting) = &member.starting else {
                 continue;

@@ -37,8 +37,10 @@ pub(super) struct Broker {
     pub addresses: BTreeMap<i64, Arc<str>>,
     /// The connection that its master was reached by the last time.
     pub peer: PeerId,
-    /// How many topics have queues here.
+    /// How many topics have queues here, as their routes say.
     topics: u32,
+    /// How often it is in the order of a topic whose route does not have it.
+    orders: u32,
 }
 
 impl Broker {
@@ -58,8 +60,10 @@ pub(super) struct Topic {
     pub publish_list: Arc<[MessageQueue]>,
     /// Queues to read.
     pub read_list: Arc<[MessageQueue]>,
-    /// Brokers of all of these.
+    /// Brokers of its route.
     brokers: Vec<u32>,
+    /// Brokers that are in its order only: they are away.
+    away: Vec<u32>,
     /// Whether a route was ever found.
     pub known: bool,
     /// Whether it is that of the template, because the topic is yet to be made.
@@ -81,7 +85,7 @@ pub(super) struct Change {
     pub publish: bool,
     /// Queues to read.
     pub read: bool,
-    /// Brokers that no topic has any longer.
+    /// Brokers that no route has any longer.
     pub gone: Vec<u32>,
     /// Addresses that were not known.
     pub new_addresses: bool,
@@ -123,6 +127,7 @@ impl Routes {
             publish_list: Arc::from([]),
             read_list: Arc::from([]),
             brokers: Vec::new(),
+            away: Vec::new(),
             known: false,
             from_template: false,
             asking: false,
@@ -191,7 +196,8 @@ impl Routes {
         found.next()
     }
 
-    /// Takes over a checked route. Brokers without any topic left are dropped.
+    /// Takes over a checked route. Brokers that are in no route any longer are gone; those that
+    /// are in the order of a topic keep their number.
     pub fn install(&mut self, id: u32, route: Checked, from_template: bool) -> Change {
         let mut change = Change::default();
         let topic_name = self.topics[id as usize].name.clone();
@@ -224,6 +230,7 @@ impl Routes {
                 read.extend((0..queues.read).map(queue));
             }
         }
+        let mut away = Vec::new();
         for (name, count) in &route.ordered {
             let known = route.brokers.iter().position(|broker| broker.name == *name);
             let number = match known {
@@ -231,7 +238,7 @@ impl Routes {
                 None => {
                     // It is away; its queues are not, or the others would be in its order's place.
                     let number = self.broker_named(name);
-                    brokers.push(number);
+                    away.push(number);
                     number
                 }
             };
@@ -252,8 +259,14 @@ impl Routes {
                 broker.topics += 1;
             }
         }
+        for &number in &away {
+            if let Some(broker) = self.broker_mut(number) {
+                broker.orders += 1;
+            }
+        }
         let topic = &mut self.topics[id as usize];
         let before = std::mem::replace(&mut topic.brokers, brokers);
+        let away_before = std::mem::replace(&mut topic.away, away);
         change.publish = *topic.publish_list != *written;
         change.read = *topic.read_list != *read;
         topic.known = true;
@@ -265,9 +278,11 @@ impl Routes {
         if change.read {
             topic.read_list = read.into();
         }
-        for number in before {
-            if self.leave_broker(number) {
-                change.gone.push(number);
+        for (left, of_order) in [(before, false), (away_before, true)] {
+            for number in left {
+                if self.leave_broker(number, of_order) {
+                    change.gone.push(number);
+                }
             }
         }
         change
@@ -300,6 +315,7 @@ impl Routes {
             addresses: BTreeMap::new(),
             peer: NO_PEER,
             topics: 0,
+            orders: 0,
         };
         let number = match self.free.pop() {
             Some(number) => {
@@ -315,14 +331,25 @@ impl Routes {
         number
     }
 
-    /// A topic has no queues at a broker any longer; whether the broker is gone by that.
-    fn leave_broker(&mut self, number: u32) -> bool {
+    /// A topic has a broker in its route, or only in its order, no longer; whether the broker
+    /// is gone by that.
+    fn leave_broker(&mut self, number: u32, of_order: bool) -> bool {
         let Some(broker) = self.broker_mut(number) else {
             return false;
         };
-        broker.topics -= 1;
+        if of_order {
+            broker.orders -= 1;
+        } else {
+            broker.topics -= 1;
+        }
         if broker.topics > 0 {
             return false;
+        }
+        if broker.orders > 0 {
+            // It may be anywhere when it comes back.
+            broker.addresses.clear();
+            broker.peer = NO_PEER;
+            return !of_order;
         }
         if let Some(broker) = self.brokers[number as usize].take() {
             self.by_broker.remove(&broker.name);
@@ -402,6 +429,48 @@ mod tests {
         assert!(change.publish && change.new_addresses && change.gone.len() == 1);
         assert_eq!(&**routes.address("away", 0).unwrap(), "h:3");
         assert_eq!(routes.brokers().count(), 2);
+    }
+
+    /// Its number stays as long as an order has its name; where it was reached does not.
+    #[test]
+    fn a_broker_that_only_an_order_has_left_is_gone() {
+        let mut routes = Routes::new();
+        let topic = routes.topic_id(&"t".into()).unwrap();
+        let other = routes.topic_id(&"u".into()).unwrap();
+        let both: &[BrokerOf] = &[("a", &[(0, "h:1")], 1, 6), ("b", &[(0, "h:2")], 1, 6)];
+        let ordered = |brokers| {
+            let ordered = vec![("a".into(), 1), ("b".into(), 1)];
+            let route = checked(brokers);
+            Checked { ordered, ..route }
+        };
+        routes.install(topic, ordered(both), false);
+        routes.install(other, checked(both), false);
+        let number = routes.find_broker("b").unwrap();
+        routes.broker_mut(number).unwrap().peer = PeerId { slot: 3, epoch: 1 };
+        let change = routes.install(topic, ordered(&both[..1]), false);
+        assert!(change.gone.is_empty(), "the other topic has it");
+        assert!(routes.broker(number).unwrap().master().is_some());
+        let asked = |turn| routes.any_address("t", turn).unwrap();
+        assert!(
+            (0..4).all(|turn| **asked(turn) == *"h:1"),
+            "not of this topic"
+        );
+
+        let change = routes.install(other, checked(&both[..1]), false);
+        assert_eq!(change.gone, [number]);
+        let broker = routes.broker(number).unwrap();
+        assert!(broker.addresses.is_empty() && broker.peer == NO_PEER);
+        let publish = shown(&routes.topic(topic).publish_list);
+        assert_eq!(publish, ["t/a/0", "t/b/0"]);
+        // It is told once, and comes back under the same number.
+        assert_eq!(
+            routes.install(topic, ordered(&both[..1]), false),
+            Change::default()
+        );
+        assert!(routes.install(topic, ordered(both), false).new_addresses);
+        assert_eq!(routes.find_broker("b"), Some(number));
+        let change = routes.install(topic, checked(&both[..1]), false);
+        assert_eq!((change.gone, routes.brokers().count()), (vec![number], 1));
     }
 
     #[test]
