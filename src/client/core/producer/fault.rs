@@ -184,13 +184,19 @@ mod tests {
         faults.update(1, 1, true, true, 0);
         faults.update(2, 1, true, false, 0);
         for _ in 0..3 {
-            assert_eq!(select(&queues, &mut cursor, None, &faults, 1), Some(1));
+            assert_eq!(
+                select(&queues, &mut cursor, None, &faults, 1, |_| true),
+                Some(1)
+            );
         }
         // The one that could be reached has just failed: any other.
-        let other = select(&queues, &mut cursor, Some(1), &faults, 1).unwrap();
+        let other = select(&queues, &mut cursor, Some(1), &faults, 1, |_| true).unwrap();
         assert!(other < 3);
         faults.found(2);
-        assert_eq!(select(&queues, &mut cursor, Some(1), &faults, 1), Some(2));
+        assert_eq!(
+            select(&queues, &mut cursor, Some(1), &faults, 1, |_| true),
+            Some(2)
+        );
     }
 
     #[test]

@@ -5,7 +5,8 @@ use crate::client::core::routes::PublishQueue;
 
 /// The queue in turn, by its index. `cursor` is the turn, kept by producer and topic.
 /// `last` is the broker at which the try before failed: another one is taken where there
-/// is one.
+/// is one. Of brokers without a master none is taken: an ordered topic keeps the queues of
+/// those that are away.
 ///
 /// With fault avoidance on, brokers that are available come first, then those that are
 /// reachable, then any: a topic whose brokers are all to be avoided is sent to all the same.
@@ -15,11 +16,10 @@ pub fn select(
     last: Option<u32>,
     faults: &Faults,
     now: u64,
+    has_master: impl Fn(u32) -> bool,
 ) -> Option<usize> {
-    if queues.is_empty() {
-        return None;
-    }
-    let other = |queue: &PublishQueue| last != Some(queue.broker);
+    let any = |queue: &PublishQueue| has_master(queue.broker);
+    let other = |queue: &PublishQueue| last != Some(queue.broker) && any(queue);
     if faults.is_enabled() {
         let available =
             |queue: &PublishQueue| other(queue) && faults.is_available(queue.broker, now);
@@ -33,7 +33,7 @@ pub fn select(
     } else if let Some(index) = next(queues, cursor, other) {
         return Some(index);
     }
-    next(queues, cursor, |_| true)
+    next(queues, cursor, any)
 }
 
 /// The next queue in turn that will do.
@@ -83,10 +83,10 @@ mod tests {
         let (queues, faults) = (queues(&[0, 0, 1]), Faults::off());
         let mut cursor = 0;
         let picked: Vec<_> = (0..6)
-            .map(|_| select(&queues, &mut cursor, None, &faults, 0).unwrap())
+            .map(|_| select(&queues, &mut cursor, None, &faults, 0, |_| true).unwrap())
             .collect();
         assert_eq!(picked, [0, 1, 2, 0, 1, 2]);
-        assert_eq!(select(&[], &mut cursor, None, &faults, 0), None);
+        assert_eq!(select(&[], &mut cursor, None, &faults, 0, |_| true), None);
     }
 
     #[test]
@@ -94,9 +94,12 @@ mod tests {
         let faults = Faults::off();
         let mut cursor = 0;
         let two = queues(&[0, 0, 1]);
-        assert_eq!(select(&two, &mut cursor, Some(0), &faults, 0), Some(2));
+        assert_eq!(
+            select(&two, &mut cursor, Some(0), &faults, 0, |_| true),
+            Some(2)
+        );
         let one = queues(&[0, 0]);
-        assert!(select(&one, &mut cursor, Some(0), &faults, 0).is_some());
+        assert!(select(&one, &mut cursor, Some(0), &faults, 0, |_| true).is_some());
     }
 
     #[test]
@@ -116,7 +119,7 @@ mod tests {
             let mut cursor = cursor;
             let mut seen = vec![0; queues.len()];
             for _ in 0..queues.len() * 3 {
-                seen[select(&queues, &mut cursor, None, &faults, 0).unwrap()] += 1;
+                seen[select(&queues, &mut cursor, None, &faults, 0, |_| true).unwrap()] += 1;
             }
             prop_assert!(seen.iter().all(|&times| times == 3));
         }

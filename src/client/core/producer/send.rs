@@ -130,12 +130,10 @@ impl Core {
         let picked = match &send.what.to {
             Destination::Any => {
                 let (queues, faults) = (&topic.publish, &producer.faults);
-                // An ordered topic keeps the queues of brokers that are away.
-                (0..queues.len()).find_map(|_| {
-                    let index = select(queues, &mut own.cursor, last, faults, now.at)?;
-                    let broker = routes.broker(queues[index].broker)?;
-                    broker.master().map(|_| queues[index])
-                })
+                let has_master = |id| routes.broker(id).is_some_and(|b| b.master().is_some());
+                let cursor = &mut own.cursor;
+                let index = select(queues, cursor, last, faults, now.at, has_master);
+                index.map(|index| queues[index])
             }
             Destination::Hash(hash) => {
                 by_hash(topic.publish.len(), *hash).map(|index| topic.publish[index])

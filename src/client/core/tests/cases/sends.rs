@@ -50,6 +50,30 @@ fn an_error_after_all_tries_says_where_and_how_often() {
     assert_eq!(asked(&world, "a:1", request::SEND_MESSAGE_V2), 3);
 }
 
+/// Also where the order of the topic has a broker that is away: nothing is sent there.
+#[test]
+fn an_ordered_topic_with_one_broker_is_tried_there_again() {
+    for send_latency_fault_enable in [false, true] {
+        let settings = ProducerSettings {
+            send_latency_fault_enable,
+            ..ProducerSettings::new("g")
+        };
+        let mut world = World::with_brokers(1, 1, settings);
+        let body = serde_json::json!({
+            "brokerDatas": [{"brokerName": "a", "brokerAddrs": {"0": "a:1"}}],
+            "queueDatas": [
+                {"brokerName": "a", "perm": 6, "readQueueNums": 2, "writeQueueNums": 2},
+            ],
+            "orderTopicConf": "a:2;away:2",
+        });
+        world.lies.insert("t".into(), body.to_string().into_bytes());
+        sent(&mut world, message());
+        world.server("a:1").mood = Mood::Answers(14);
+        let error = world.sent(message()).unwrap_err();
+        assert_eq!((error.code(), error.tries()), (Some(14), 3), "{error}");
+    }
+}
+
 #[test]
 fn a_broker_that_cannot_be_reached_is_avoided_within_the_send() {
     for mood in [Mood::Refuses, Mood::Garbage, Mood::Closes, Mood::Bare] {
