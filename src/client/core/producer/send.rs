@@ -118,7 +118,7 @@ impl Core {
         let Some(send) = slot.send.as_mut().filter(|_| slot.epoch == id.epoch) else {
             return Pick::Gone;
         };
-        if now.at >= send.deadline && send.tries > 0 {
+        if now.at >= send.deadline {
             return Pick::Late;
         }
         let producer = list[send.producer as usize]
@@ -438,7 +438,7 @@ impl Core {
 enum Pick {
     /// The send has ended.
     Gone,
-    /// There is no time for another try.
+    /// There is no time for a try.
     Late,
     /// There is none, in the topic of this number.
     NoQueue(u32, String),

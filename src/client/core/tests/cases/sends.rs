@@ -74,6 +74,23 @@ fn an_ordered_topic_with_one_broker_is_tried_there_again() {
     }
 }
 
+/// It waited too long for its turn.
+#[test]
+fn a_send_that_is_late_from_the_first_is_not_written() {
+    for mode in [SendMode::Sync, SendMode::OneWay] {
+        let mut world = world(1);
+        sent(&mut world, message());
+        let mut send = world.prepared(message(), mode);
+        send.began = world.now.at - 3_000;
+        let ticket = world.send_prepared(send);
+        let error = world.error_of(ticket);
+        assert_eq!(*error.kind(), ErrorKind::Timeout { limit_ms: 3_000 });
+        assert_eq!((error.elapsed_ms(), error.tries()), (3_000, 0));
+        world.pass(10);
+        assert_eq!(asked(&world, "a:1", request::SEND_MESSAGE_V2), 1);
+    }
+}
+
 #[test]
 fn a_broker_that_cannot_be_reached_is_avoided_within_the_send() {
     for mood in [Mood::Refuses, Mood::Garbage, Mood::Closes, Mood::Bare] {
