@@ -203,6 +203,8 @@ impl Consumer {
                         self.forget(now, queue);
                     }
                     Err(error) => {
+                        let error = at_queue(error, queue);
+                        self.fault(error.clone());
                         self.lose(error);
                         self.forget(now, queue);
                     }
@@ -259,6 +261,9 @@ impl Consumer {
         self.held -= own.line.count();
         self.unblock_all(now);
         let unstored = own.unstored(queue);
+        if let Some(error) = unstored.as_ref().filter(|_| self.has_to_store(queue, &own)) {
+            self.lose(error.clone());
+        }
         for ticket in own.commit.waiters {
             self.commit_done(ticket, unstored.as_ref());
         }
@@ -270,6 +275,14 @@ impl Consumer {
             }
         }
         self.stop_on();
+    }
+
+    /// Whether there is an offset of a queue that has ended here, and a broker should have it.
+    fn has_to_store(&self, queue: &MessageQueue, own: &Owned) -> bool {
+        // The topic of retries may not be there yet, nor the queue begun.
+        let known = !is_retry(&queue.topic) || own.commit.acked.is_some();
+        let begun = own.commit.value > 0 && matches!(own.phase, Phase::Leaving(_));
+        begun && known && !self.rules.broadcast && self.may_store_of(own)
     }
 
     /// Ends: nothing new is begun, what is in hand is finished for `wait_ms` at most.

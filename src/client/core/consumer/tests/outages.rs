@@ -141,3 +141,64 @@ fn a_broadcasting_consumer_without_readable_offsets_does_not_start() {
         );
     }
 }
+
+/// The lock of a queue is another member's before the stop has stored its offset.
+#[test]
+fn a_stop_says_which_offset_the_lock_was_lost_before() {
+    for refuses in [true, false] {
+        let mut world = World::new(6, 1);
+        world.topic("t", 1);
+        world.join(rules(Kind::Orderly, 0), &["t"]);
+        world.run(2000);
+        world.send("t", "");
+        world.run(500);
+        if !refuses {
+            world.run(6000);
+        }
+        world.brokers[0].refuse_commits = refuses;
+        world.leave(0, 6000);
+        let (now, queue) = (world.now, MessageQueue::new("t", "broker-0", 0));
+        let nothing = Response::body(&b"{\"lockOKMQSet\":[]}"[..]);
+        let consumer = &mut world.clients[0].consumer;
+        let broker = queue.broker_name.clone();
+        consumer.lock_answered(now, &broker, std::slice::from_ref(&queue), now, Ok(nothing));
+        world.drain(0);
+        world.run(6010);
+        assert!(world.clients[0].stopped);
+        match &world.clients[0].lost {
+            Some(lost) => {
+                let place = lost.place();
+                assert!(refuses && place.queue_id == Some(0), "{lost}");
+                assert_eq!(place.topic.as_deref(), Some("t"));
+            }
+            None => assert!(!refuses, "the offset is not stored"),
+        }
+    }
+}
+
+#[test]
+fn a_queue_given_up_without_knowing_what_is_stored_is_told() {
+    let mut world = World::new(7, 1);
+    world.topic("t", 1);
+    world.listener = Box::new(|_, _| None);
+    world.join(rules(Kind::Concurrent, 0), &["t"]);
+    world.run(1000);
+    world.send("t", "");
+    world.run(6000);
+    world.call(0, ConsumerCall::Unsubscribe { topic: "t".into() });
+    world.run(1000);
+    let (&delivery, _) = world.clients[0].in_hand.first_key_value().unwrap();
+    world.faults.lost = 100;
+    world.finish(0, delivery, Outcome::Success { ack_index: None });
+    world.run(6000);
+    let faults = world.clients[0].faults.iter();
+    let of_queue = faults.filter(|fault| {
+        let place = fault.place();
+        (place.topic.as_deref(), place.queue_id) == (Some("t"), Some(0))
+    });
+    let told: Vec<_> = of_queue.map(ToString::to_string).collect();
+    assert!(
+        matches!(&told[..], [text] if text.contains("no answer within")),
+        "{told:?}"
+    );
+}
