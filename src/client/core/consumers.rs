@@ -9,6 +9,7 @@ use super::io::{
 };
 use super::{Core, done};
 use crate::client::error::{Error, ErrorKind, Result};
+use crate::client::message::MessageQueue;
 use crate::client::settings::ProducerSettings;
 use crate::wire::body::heartbeat::ConsumerData;
 use crate::wire::command::Response;
@@ -42,6 +43,21 @@ struct Member {
     stopping: Vec<Ticket>,
     /// Who is told of the queues of its topics.
     watch: Option<Watch>,
+}
+
+impl Member {
+    /// The queues of a topic, as its route has them.
+    fn routed(&mut self, now: u64, topic: &Arc<str>, queues: &Arc<[MessageQueue]>) {
+        self.consumer.routed(now, topic, Some(queues.to_vec()));
+        if let Some(watch) = &mut self.watch {
+            if self.consumer.topics().any(|own| own == topic) {
+                watch.routed(topic, queues);
+            }
+        }
+        if let Some(starting) = &mut self.starting {
+            starting.topics.retain(|waiting| waiting != topic);
+        }
+    }
 }
 
 /// Who waits for the start of a consumer.
@@ -314,7 +330,7 @@ impl Core {
         self.want_route_of(now, &topic, out);
     }
 
-    fn read_queues(&self, topic: &str) -> Option<Arc<[super::super::MessageQueue]>> {
+    fn read_queues(&self, topic: &str) -> Option<Arc<[MessageQueue]>> {
         let known = self.routes.topic(self.routes.find(topic)?);
         (known.known && !known.from_template).then(|| known.read_list.clone())
     }
@@ -339,15 +355,7 @@ impl Core {
         };
         self.consumers.unknown.remove(&name);
         for member in self.consumers.list.values_mut() {
-            member.consumer.routed(now.at, &name, Some(queues.to_vec()));
-            if let Some(watch) = &mut member.watch {
-                if member.consumer.topics().any(|topic| *topic == name) {
-                    watch.routed(&name, &queues);
-                }
-            }
-            if let Some(starting) = &mut member.starting {
-                starting.topics.retain(|topic| *topic != name);
-            }
+            member.routed(now.at, &name, &queues);
         }
         self.consumers.fetches.retain(|fetch| {
             let waits = fetch.topic == name;

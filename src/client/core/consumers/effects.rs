@@ -58,12 +58,7 @@ impl Core {
             Effect::Route(topic) => match self.read_queues(&topic) {
                 Some(queues) => {
                     if let Some(member) = self.consumers.list.get_mut(&id) {
-                        member
-                            .consumer
-                            .routed(now.at, &topic, Some(queues.to_vec()));
-                        if let Some(starting) = &mut member.starting {
-                            starting.topics.retain(|waiting| *waiting != topic);
-                        }
+                        member.routed(now.at, &topic, &queues);
                     }
                     if let Some(topic) = self.routes.find(&topic) {
                         self.doubt_route(now, topic, out);

@@ -41,16 +41,35 @@ fn call(world: &mut World, call: ConsumerCall) -> Result<Answer> {
     world.end_of(ticket)
 }
 
+#[derive(Default)]
+struct Told(Mutex<Vec<(Arc<str>, usize)>>);
+
+impl QueueHook for Told {
+    fn queues_changed(&self, topic: &Arc<str>, queues: &[MessageQueue]) {
+        self.0.lock().unwrap().push((topic.clone(), queues.len()));
+    }
+}
+
+/// What was known when it began counts, not what the first refresh says.
+#[test]
+fn queues_that_change_before_the_first_refresh_are_told() {
+    let told = Arc::new(Told::default());
+    let mut world = world(1);
+    super::sent(&mut world, super::message());
+    let mut settings = PullConsumerSettings::new("pull");
+    settings.topic_metadata_check_interval_ms = 5_000;
+    settings.queue_hooks.0.push(told.clone());
+    start_pull(&mut world, settings);
+    let assigned = vec![MessageQueue::new("t", "a", 0)];
+    assert!(call(&mut world, ConsumerCall::Assign(assigned)).is_ok());
+    world.routes.get_mut("t").unwrap().queues = 6;
+    world.pass(20_000);
+    assert_eq!(*told.0.lock().unwrap(), [("t".into(), 6)]);
+}
+
 /// Also where they were named, and nobody shares them out.
 #[test]
 fn who_wants_to_know_is_told_of_other_queues() {
-    #[derive(Default)]
-    struct Told(Mutex<Vec<(Arc<str>, usize)>>);
-    impl QueueHook for Told {
-        fn queues_changed(&self, topic: &Arc<str>, queues: &[MessageQueue]) {
-            self.0.lock().unwrap().push((topic.clone(), queues.len()));
-        }
-    }
     let told = Arc::new(Told::default());
     let mut world = world(1);
     super::sent(&mut world, super::message());
