@@ -159,7 +159,10 @@ struct Inner {
     producer: ProducerId,
     settings: Arc<ProducerSettings>,
     in_flight: Arc<InFlight>,
+    /// A shutdown was begun.
     stopped: AtomicBool,
+    /// It has come to its end; not one whose caller stopped waiting.
+    ended: AtomicBool,
 }
 
 impl Producer {
@@ -277,7 +280,9 @@ impl Producer {
             if inner.stopped.swap(true, Ordering::SeqCst) {
                 return Ok(Answer::Nothing);
             }
-            inner.instance.call(inner.stopping()).await
+            let ended = inner.instance.call(inner.stopping()).await;
+            inner.ended.store(true, Ordering::SeqCst);
+            ended
         };
         Pending::steps(stop, nothing)
     }
@@ -432,7 +437,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if !*self.stopped.get_mut() {
+        if !*self.ended.get_mut() {
             self.instance.abandon(self.stopping());
         }
     }
@@ -458,6 +463,7 @@ fn begin(client: &ClientSettings, settings: ProducerSettings) -> Result<(Produce
         producer,
         settings,
         stopped: AtomicBool::new(false),
+        ended: AtomicBool::new(false),
     };
     Ok((Producer(Arc::new(inner)), started))
 }

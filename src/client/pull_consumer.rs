@@ -47,7 +47,10 @@ struct Inner {
     consumer: ConsumerId,
     settings: Arc<PullConsumerSettings>,
     api_timeout_ms: u64,
+    /// A shutdown was begun.
     stopped: AtomicBool,
+    /// It has come to its end; not one whose caller stopped waiting.
+    ended: AtomicBool,
 }
 
 /// Filters for the subscriptions of a pull consumer that names its queues itself: none.
@@ -210,7 +213,9 @@ impl PullConsumer {
             if inner.stopped.swap(true, Ordering::SeqCst) {
                 return Ok(Answer::Nothing);
             }
-            inner.instance.call(inner.stopping()).await
+            let ended = inner.instance.call(inner.stopping()).await;
+            inner.ended.store(true, Ordering::SeqCst);
+            ended
         };
         Pending::steps(stop, nothing)
     }
@@ -263,7 +268,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if !*self.stopped.get_mut() {
+        if !*self.ended.get_mut() {
             self.instance.abandon(self.stopping());
         }
     }
@@ -290,6 +295,7 @@ fn begin(
         settings,
         api_timeout_ms: client.api_timeout_ms,
         stopped: AtomicBool::new(false),
+        ended: AtomicBool::new(false),
     };
     Ok((PullConsumer(Arc::new(inner)), started))
 }

@@ -131,7 +131,10 @@ struct Inner {
     instance: Arc<Instance>,
     consumer: ConsumerId,
     settings: Arc<PushConsumerSettings>,
+    /// A shutdown was begun.
     stopped: AtomicBool,
+    /// It has come to its end; not one whose caller stopped waiting.
+    ended: AtomicBool,
 }
 
 impl PushConsumer {
@@ -243,6 +246,7 @@ impl Inner {
             return Ok(Answer::Nothing);
         }
         let ended = self.instance.call(self.stopping()).await;
+        self.ended.store(true, Ordering::SeqCst);
         self.instance.post(Post::Sink(self.consumer, None));
         ended
     }
@@ -258,7 +262,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if !*self.stopped.get_mut() {
+        if !*self.ended.get_mut() {
             self.instance.abandon(self.stopping());
         }
         // Nothing is delivered any more; the threads end when they are done.
@@ -321,6 +325,7 @@ where
         consumer,
         settings,
         stopped: AtomicBool::new(false),
+        ended: AtomicBool::new(false),
     };
     Ok((PushConsumer(Arc::new(inner)), started))
 }

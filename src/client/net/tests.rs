@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use futures_lite::future::block_on;
+use futures_lite::future::{block_on, poll_once};
 
 use super::clock::JUMPED_MS;
 use super::lead::{LEADS, READ_MAX};
@@ -485,6 +485,22 @@ fn a_shutdown_waits_for_a_send_as_long_as_the_send_may_take() {
     let late = producer.send_async(late.timeout(Duration::from_secs(5)));
     producer.shutdown().unwrap();
     assert_eq!(late.wait().unwrap().tries, 1);
+}
+
+/// Whoever gave up waiting for the shutdown does not lose what is on its way.
+#[test]
+fn a_drop_after_a_shutdown_that_was_cancelled_waits_for_sends() {
+    let server = Server::start();
+    let client = ClientSettings::with_name_servers(&server.address.to_string());
+    let producer = Producer::start(&client, ProducerSettings::new("cancelled")).unwrap();
+    producer.send(Message::new("t", "first")).unwrap();
+    let late = producer.send_async(Message::new("t", "late"));
+    let mut stop = producer.shutdown_async();
+    assert!(block_on(poll_once(&mut stop)).is_none());
+    drop(stop);
+    drop(producer);
+    let end = block_on(poll_once(late)).expect("the drop has waited for it");
+    assert_eq!(end.unwrap().tries, 1);
 }
 
 /// A master that has much to read from its disk says so.
