@@ -242,8 +242,8 @@ pub struct Consumer {
     persist_round: u32,
     /// The first offset that could not be stored by the stop.
     lost: Option<Error>,
-    /// Another member has the same client id, and that was told.
-    told_of_twins: bool,
+    /// Another member has the same client id, and that was told: answers since it was seen.
+    twins_seen: Option<usize>,
     /// Greatest version of a subscription so far.
     newest: i64,
     /// How long the stop may take, ms.
@@ -283,7 +283,7 @@ impl Consumer {
             next_epoch: 0,
             persist_round: 0,
             lost: None,
-            told_of_twins: false,
+            twins_seen: None,
             newest: 0,
             stop_ms: 0,
             started: 0,

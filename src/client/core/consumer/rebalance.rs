@@ -45,6 +45,10 @@ const MEMBERS_MAX: usize = 10_000;
 /// Longest name of a member that is taken from an answer, bytes.
 const MEMBER_BYTES_MAX: usize = 1024;
 
+/// After so many rounds in which no topic shows another member with the same client id, the
+/// next one is told again.
+const TWINS_ROUNDS: usize = 10;
+
 #[derive(Deserialize)]
 struct Members {
     #[serde(rename = "consumerIdList", default)]
@@ -214,13 +218,21 @@ impl Consumer {
     fn look_for_twins(&mut self, members: &[String]) {
         let me = &self.rules.client_id;
         let same = members.iter().filter(|member| ***member == **me).count();
-        let news = !std::mem::replace(&mut self.told_of_twins, same > 1);
-        if same > 1 && news {
-            let what = format!(
-                "{same} members have the client id {me}: they get the same queues, and every \
-                 message of those so often; give each client an instance_name of its own"
-            );
-            self.fault(ErrorKind::State { what }.into());
+        if same > 1 {
+            if self.twins_seen.replace(0).is_none() {
+                let what = format!(
+                    "{same} members have the client id {me}: they get the same queues, and every \
+                     message of those so often, unless a broker still has a connection of a \
+                     member that is gone; give each client an instance_name of its own"
+                );
+                self.fault(ErrorKind::State { what }.into());
+            }
+        } else if let Some(answers) = &mut self.twins_seen {
+            // Brokers may not agree: one that knows of no twins is not the last word.
+            *answers += 1;
+            if *answers >= TWINS_ROUNDS * self.topics.len() {
+                self.twins_seen = None;
+            }
         }
     }
 

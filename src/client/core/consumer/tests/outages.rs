@@ -202,3 +202,23 @@ fn a_queue_given_up_without_knowing_what_is_stored_is_told() {
         "{told:?}"
     );
 }
+
+/// Brokers do not agree on who is there: one may have a connection that is no more.
+#[test]
+fn twins_that_only_one_broker_knows_are_told_once() {
+    let mut world = World::new(8, 2);
+    world.topic("t", 2);
+    world.brokers[0].lists_twice = true;
+    world.join(rules(Kind::Concurrent, 0), &["t"]);
+    let told = |world: &World| {
+        let faults = world.clients[0].faults.iter().map(ToString::to_string);
+        faults.filter(|text| text.contains("client id")).count()
+    };
+    world.run(600_000);
+    assert_eq!(told(&world), 1);
+    world.brokers[0].lists_twice = false;
+    world.run(600_000);
+    world.brokers[0].lists_twice = true;
+    world.run(60_000);
+    assert_eq!(told(&world), 2, "others came");
+}
