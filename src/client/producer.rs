@@ -348,7 +348,16 @@ impl Inner {
             let limit_ms = limit_ms.unwrap_or(self.settings.send_timeout_ms);
             let spent_ms = clock_ms().saturating_sub(began);
             let asked = self.ask_queues(topic.clone(), limit_ms.saturating_sub(spent_ms));
-            match asked.await? {
+            let late = |error: Error| match error.kind() {
+                // The time is that of the whole send.
+                ErrorKind::Timeout { .. } => {
+                    let elapsed_ms = clock_ms_up().saturating_sub(began);
+                    let whole = Error::new(ErrorKind::Timeout { limit_ms });
+                    whole.at(error.place().clone()).after(elapsed_ms, 0)
+                }
+                _ => error,
+            };
+            match asked.await.map_err(late)? {
                 Answer::Queues(queues) if !queues.is_empty() => {
                     self.instance.published.set(topic, queues.clone());
                     select(&mut request, &queues);
