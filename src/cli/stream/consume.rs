@@ -4,14 +4,14 @@ use super::failure;
 use super::format::{Format, Kind, TEMPLATE_HELP};
 use super::tail::{From, Tail};
 use crate::cli::admin::{Common, Context, refuse};
-use crate::cli::show::{Failure, Stop, parse_time};
+use crate::cli::show::{Failure, Stop, clean, parse_time};
 use clap::Args;
 use ringmq::client::admin::StoredMessage;
 use ringmq::client::{
-    ClientSettings, ConsumeFromWhere, Error, ErrorKind, Filter, PullConsumer, PullConsumerSettings,
-    ReceivedMessage, Subscription,
+    ClientSettings, ConsumeFromWhere, Error, ErrorKind, Filter, MessageQueue, PullConsumer,
+    PullConsumerSettings, ReceivedMessage, Subscription,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -116,6 +116,15 @@ struct Sink {
     written: u64,
 }
 
+/// What a member of a group has told of, and has not seen to be better since.
+#[derive(Default)]
+struct Troubled {
+    /// Asking for messages failed.
+    polls: bool,
+    /// Their offsets could not be stored.
+    queues: HashSet<MessageQueue>,
+}
+
 /// Why writing ends.
 enum End {
     /// As many as were asked for.
@@ -214,12 +223,18 @@ impl ConsumeArgs {
             if let Err(end) = sink.write(&round.messages) {
                 return end_of(end);
             }
-            match round.fault {
+            for note in &round.notes {
+                eprintln!("ringmq: {}", clean(note));
+            }
+            for fault in round.faults {
                 // Who follows outlives a broker that starts again.
-                Some(fault) if self.follow && fault.passes => try_again(&fault.failure),
-                Some(fault) => return Err(fault.failure),
-                None if round.done => break,
-                None => {}
+                match self.follow && fault.passes {
+                    true => try_again(&fault.failure),
+                    false => return Err(fault.failure),
+                }
+            }
+            if round.done {
+                break;
             }
             if self.follow && round.messages.is_empty() {
                 std::thread::sleep(LOOK);
@@ -266,16 +281,18 @@ impl ConsumeArgs {
     fn poll(&self, consumer: &PullConsumer, sink: &mut Sink, stop: &Stop) -> Result<(), Failure> {
         let mut last = Instant::now();
         let mut has_queues = false;
-        let mut troubled = false;
+        let mut troubled = Troubled::default();
         while !stop.is_asked() {
             let found = match consumer.poll(Duration::from_millis(500)) {
                 Err(error) => {
-                    self.outlive(&error, &mut troubled)?;
+                    let is_known = std::mem::replace(&mut troubled.polls, true);
+                    self.outlive(&error, is_known)?;
                     std::thread::sleep(LOOK);
                     continue;
                 }
                 Ok(found) => found,
             };
+            troubled.polls = false;
             if found.is_empty() {
                 has_queues = has_queues
                     || consumer
@@ -311,7 +328,7 @@ impl ConsumeArgs {
         &self,
         consumer: &PullConsumer,
         written: &[ReceivedMessage],
-        troubled: &mut bool,
+        troubled: &mut Troubled,
     ) -> Result<(), Failure> {
         let mut offsets = HashMap::new();
         for message in written {
@@ -319,27 +336,34 @@ impl ConsumeArgs {
         }
         let stored: Vec<_> = offsets
             .into_iter()
-            .map(|offset| consumer.commit_offsets(vec![offset]))
+            .map(|(queue, offset)| {
+                let stored = consumer.commit_offsets(vec![(queue.clone(), offset)]);
+                (queue, stored)
+            })
             .collect();
-        for stored in stored {
+        for (queue, stored) in stored {
             match stored.wait() {
-                Ok(()) => *troubled = false,
+                Ok(()) => {
+                    troubled.queues.remove(&queue);
+                }
                 // Another member has the queue now, and goes on where the group had stored it.
-                Err(error) if matches!(error.kind(), ErrorKind::State { .. }) => {}
-                Err(error) => self.outlive(&error, troubled)?,
+                Err(error) if matches!(error.kind(), ErrorKind::State { .. }) => {
+                    troubled.queues.remove(&queue);
+                }
+                Err(error) => self.outlive(&error, !troubled.queues.insert(queue))?,
             }
         }
         Ok(())
     }
 
     /// Goes on after an error that may pass, where more is waited for: the client tries again by
-    /// itself. It is told once.
-    fn outlive(&self, error: &Error, troubled: &mut bool) -> Result<(), Failure> {
+    /// itself. What is known is not told again.
+    fn outlive(&self, error: &Error, is_known: bool) -> Result<(), Failure> {
         let failure = failure(error);
         if !self.follow || !error.is_retryable() {
             return Err(failure);
         }
-        if !std::mem::replace(troubled, true) {
+        if !is_known {
             try_again(&failure);
         }
         Ok(())

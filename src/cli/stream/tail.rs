@@ -1,7 +1,7 @@
 //! All queues of a topic are read side by side, without a group and without a trace at the broker.
 
 use crate::cli::admin::{Context, fits};
-use crate::cli::show::{Failure, exit, now_ms};
+use crate::cli::show::{Failure, exit};
 use ringmq::client::admin::{Admin, AdminError, StoredMessage, TOOLS_GROUP};
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,17 @@ use std::time::{Duration, Instant};
 const PULL_MESSAGES: i32 = 32;
 /// Between two looks at the route.
 const REFRESH: Duration = Duration::from_secs(30);
-/// Until a broker that failed is asked again, and the route with it.
+/// Until a broker that failed is asked again, and the route with it; at least.
 const BROKER_REST: Duration = Duration::from_secs(1);
 /// The same while the route cannot be had, or brokers are missing from it.
 const ROUTE_REST: Duration = Duration::from_secs(5);
+/// No rest is longer.
+const REST_MAX: Duration = Duration::from_secs(60);
+
+/// How long who failed rests: who is silent is waited for a fifth of the time, and no more.
+fn rest_after(began: Instant, least: Duration) -> Duration {
+    (began.elapsed() * 4).clamp(least, REST_MAX)
+}
 
 /// Where reading begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +39,7 @@ pub enum From {
 struct Queue {
     id: i32,
     next: i64,
-    /// Where it ends when reading is not to go on.
+    /// Where it ends when reading is not to go on; who follows keeps where it has ended.
     end: i64,
     /// The route has it. One that comes back goes on where it was.
     there: bool,
@@ -81,7 +88,9 @@ pub struct Round {
     pub messages: Vec<StoredMessage>,
     /// What could not be read: the messages are there all the same. For who follows, one that
     /// passes is told once, however often it is tried again.
-    pub fault: Option<Fault>,
+    pub faults: Vec<Fault>,
+    /// What else there is to tell.
+    pub notes: Vec<String>,
     /// All is read.
     pub done: bool,
 }
@@ -111,7 +120,6 @@ impl Tail {
         expression: &str,
         from: From,
     ) -> Result<Tail, Failure> {
-        let now = now_ms();
         let mut tail = Tail {
             topic: topic.to_owned(),
             only: only.cloned(),
@@ -122,9 +130,9 @@ impl Tail {
             lost_route: false,
         };
         tail.refresh(&mut context.admin)?;
-        // In queues that are found later, what comes from now on is wanted from its beginning.
+        // All that is in queues that are found later came after now.
         if from == From::Last {
-            tail.from = From::Time(now);
+            tail.from = From::First;
         }
         match (tail.parts.is_empty(), only) {
             (true, Some((broker, id))) => Err(Failure::not_found(format!(
@@ -152,7 +160,12 @@ impl Tail {
             let data = data.find(|data| data.broker_name == broker && data.perm & 4 != 0);
             let mut known = self.parts.iter_mut().find(|part| part.broker == broker);
             if let Some(part) = &mut known {
-                part.address.clone_from(&address);
+                if part.address != address {
+                    // Another place need not rest, and may be behind.
+                    part.queues.iter_mut().for_each(|queue| queue.end = 0);
+                    part.rests_until = part.rests_until.map(|_| Instant::now());
+                    part.address.clone_from(&address);
+                }
             }
             for id in 0..data.map_or(0, |data| data.read_queue_nums) {
                 if let Some((name, wanted)) = &self.only
@@ -223,15 +236,17 @@ impl Tail {
             ..Round::default()
         };
         if follow && Instant::now() >= self.refresh_at {
-            round.fault = self.look_again(admin);
+            round.faults.extend(self.look_again(admin));
         }
         for at in 0..self.parts.len() {
-            match self.pull(admin, at, follow, &mut round.messages) {
+            let began = Instant::now();
+            match self.pull(admin, at, follow, &mut round) {
                 Ok(open) => round.done &= !open,
                 Err(error) => {
                     round.done = false;
-                    let fault = self.failed(admin, at, follow, error);
-                    round.fault = round.fault.or(fault);
+                    let rest = rest_after(began, BROKER_REST);
+                    let faults = self.failed(admin, at, follow.then_some(rest), error);
+                    round.faults.extend(faults);
                 }
             }
         }
@@ -241,10 +256,11 @@ impl Tail {
 
     /// Asks for the route. Who cannot have it goes on with what is known, which is told once.
     fn look_again(&mut self, admin: &mut Admin) -> Option<Fault> {
+        let began = Instant::now();
         let refreshed = self.refresh(admin);
         let rest = match refreshed.is_ok() && self.parts.iter().all(Part::is_there) {
             true => REFRESH,
-            false => ROUTE_REST,
+            false => rest_after(began, ROUTE_REST),
         };
         self.refresh_at = Instant::now() + rest;
         let was_lost = std::mem::replace(&mut self.lost_route, refreshed.is_err());
@@ -255,32 +271,34 @@ impl Tail {
         })
     }
 
-    /// A broker could not be read from. Nothing is left of it where the topic is no longer there,
-    /// or it is known to have failed.
+    /// A broker could not be read from, and has a rest where it is followed. Nothing is left of it
+    /// where the topic is no longer there, or it is known to have failed.
     fn failed(
         &mut self,
         admin: &mut Admin,
         at: usize,
-        follow: bool,
+        rest: Option<Duration>,
         error: AdminError,
-    ) -> Option<Fault> {
+    ) -> Vec<Fault> {
         let part = &mut self.parts[at];
         let fault = Fault::from(error.broker(&part.broker));
-        if !follow {
-            return Some(fault);
-        }
+        let Some(rest) = rest else {
+            return vec![fault];
+        };
         let is_known = part.rests_until.is_some();
         let now = Instant::now();
-        part.rests_until = Some(now + BROKER_REST);
-        self.refresh_at = self.refresh_at.min(now + BROKER_REST);
+        part.rests_until = Some(now + rest);
+        if !self.lost_route {
+            self.refresh_at = self.refresh_at.min(now + BROKER_REST);
+        }
         if fault.passes {
-            return (!is_known).then_some(fault);
+            return Vec::from_iter((!is_known).then_some(fault));
         }
-        let lost_route = self.look_again(admin);
-        match self.parts[at].is_there() {
-            true => Some(fault),
-            false => lost_route,
+        let mut faults = Vec::from_iter(self.look_again(admin));
+        if self.parts[at].is_there() {
+            faults.push(fault);
         }
+        faults
     }
 
     /// One pull of the queues of one broker. Whether there may be more.
@@ -289,7 +307,7 @@ impl Tail {
         admin: &mut Admin,
         at: usize,
         follow: bool,
-        found: &mut Vec<StoredMessage>,
+        round: &mut Round,
     ) -> Result<bool, AdminError> {
         let part = &mut self.parts[at];
         if part.rests_until.is_some_and(|until| Instant::now() < until) {
@@ -314,19 +332,30 @@ impl Tail {
         part.rests_until = None;
         for (queue, pulled) in queues.iter_mut().zip(pulled) {
             let before = queue.next;
+            if follow && pulled.max < queue.end.min(queue.next) {
+                round.notes.push(format!(
+                    "queue {} of {:?} on {} was read up to {} and now ends at {}: it was made anew, \
+                     and is read from its beginning",
+                    queue.id, self.topic, part.broker, queue.next, pulled.max
+                ));
+                (queue.next, queue.end) = (pulled.min, pulled.max);
+                continue;
+            }
             for message in pulled.messages {
                 // What a broker sends twice is shown once.
                 let is_new = message.queue_offset >= queue.next;
                 if is_new && (follow || message.queue_offset < queue.end) {
                     queue.next = message.queue_offset + 1;
                     if fits(&message, &self.expression) {
-                        found.push(message);
+                        round.messages.push(message);
                     }
                 }
             }
             queue.next = queue.next.max(pulled.next);
-            // A queue that does not move on is over, unless it is followed.
-            if queue.next == before {
+            if follow {
+                queue.end = queue.end.max(pulled.max);
+            } else if queue.next == before {
+                // A queue that does not move on is over.
                 queue.end = before;
             }
         }
