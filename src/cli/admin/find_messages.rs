@@ -154,22 +154,26 @@ pub struct QueryMsgById {
 
 impl QueryMsgById {
     pub(super) fn run(&self, context: &mut Context) -> Outcome {
-        let found = self.find(context)?;
-        if self.send_message {
-            return send_again(context, &found.message);
-        }
-        let charset = self.body_format.unwrap_or_default();
-        self.give_to.finish(context, &found, charset)
+        let (found, faults) = self.find(context)?;
+        let document = match self.send_message {
+            true => send_again(context, &found.message)?,
+            false => {
+                let charset = self.body_format.unwrap_or_default();
+                self.give_to.finish(context, &found, charset)?
+            }
+        };
+        Ok(document.faults(faults))
     }
 
-    fn find(&self, context: &mut Context) -> Result<Found, Failure> {
+    /// The message, and which brokers could not say whether they have it.
+    fn find(&self, context: &mut Context) -> Result<(Found, Vec<String>), Failure> {
         let topic = self.topic.as_deref();
         let place = ids::parse_offset_id(&self.msg_id).filter(|(host, _)| host.port() > 0);
         let direct = match place {
             Some((host, position)) => {
                 let found = at_place(context, &host.to_string(), topic, position);
                 Some(match found {
-                    Ok(found) => return Ok(found),
+                    Ok(found) => return Ok((found, Vec::new())),
                     Err(failure) => failure,
                 })
             }
@@ -179,7 +183,7 @@ impl QueryMsgById {
             // Both kinds of ids look alike.
             (direct, Some(topic)) => {
                 match by_unique_key(context, topic, &self.msg_id, self.cluster.as_deref()) {
-                    Ok(mut found) => Ok(found.swap_remove(0)),
+                    Ok((mut found, faults)) => Ok((found.swap_remove(0), faults)),
                     Err(failure) => Err(match direct {
                         Some(direct) if direct.code != exit::NOT_FOUND => direct,
                         Some(direct) => failure.hint(format!(
@@ -242,25 +246,28 @@ fn at_place(
     })
 }
 
-/// Messages with an id of their sender; at least one.
+/// Messages with an id of their sender, at least one, and which brokers could not say whether they
+/// have more.
 fn by_unique_key(
     context: &mut Context,
     topic: &str,
     id: &str,
     cluster: Option<&str>,
-) -> Result<Vec<Found>, Failure> {
+) -> Result<(Vec<Found>, Vec<String>), Failure> {
     let target = Target {
         broker: None,
         cluster: cluster.map(str::to_owned),
     };
     let brokers = context.brokers_of_topic(topic, &target)?;
-    let found = by_key(context, &brokers, (topic, id), SAME_ID_MAX, ALWAYS, true)?;
-    match found.0.is_empty() {
-        true => Err(
-            Failure::not_found(format!("topic {topic:?} has no message with id {id:?}"))
-                .hint("it may be older than what is kept, or in another topic"),
-        ),
-        false => Ok(found.0),
+    let (found, faults) = by_key(context, &brokers, (topic, id), SAME_ID_MAX, ALWAYS, true)?;
+    match (found.is_empty(), faults.is_empty()) {
+        (true, true) => Err(Failure::not_found(format!(
+            "topic {topic:?} has no message with id {id:?}"
+        ))
+        .hint("it may be older than what is kept, or in another topic")),
+        (true, false) => Err(Failure::refused(faults.join("; "))
+            .hint("the brokers that did answer have no message with that id")),
+        _ => Ok((found, faults)),
     }
 }
 
@@ -383,15 +390,15 @@ pub struct QueryMsgByUniqueKey {
 impl QueryMsgByUniqueKey {
     pub(super) fn run(&self, context: &mut Context) -> Outcome {
         let cluster = self.cluster.as_deref();
-        let mut found = by_unique_key(context, &self.topic, &self.msg_id, cluster)?;
-        if self.show_all {
-            return Ok(messages_document(
-                &messages(found),
-                Some(Charset::default()),
-            ));
-        }
-        self.give_to
-            .finish(context, &found.swap_remove(0), Charset::default())
+        let (mut found, faults) = by_unique_key(context, &self.topic, &self.msg_id, cluster)?;
+        let charset = Charset::default();
+        let document = match self.show_all {
+            true => messages_document(&messages(found), Some(charset)),
+            false => self
+                .give_to
+                .finish(context, &found.swap_remove(0), charset)?,
+        };
+        Ok(document.faults(faults))
     }
 }
 

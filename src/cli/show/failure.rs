@@ -43,6 +43,11 @@ impl Failure {
         Failure::new(exit::NOT_FOUND, message)
     }
 
+    /// Something that some brokers did not answer, or refused.
+    pub fn refused(message: impl Into<String>) -> Failure {
+        Failure::new(exit::REFUSED, message)
+    }
+
     /// Something else.
     pub fn failed(message: impl Into<String>) -> Failure {
         Failure::new(exit::FAILED, message)
