@@ -224,18 +224,27 @@ impl AdminArgs {
         let done = self.common.connect().and_then(|mut context| {
             let stop = self.command.interval().map(|_| Stop::on_signals());
             let stop = stop.transpose()?;
+            let mut has_answered = false;
             loop {
                 let outcome = self.command.run(&mut context);
-                let document = outcome.map_err(|failure| context.explain(failure))?;
-                if let Err(code) = write(&document, self.common.output) {
-                    return Ok(code);
-                }
+                let code = match outcome.map_err(|failure| context.explain(failure)) {
+                    Ok(document) => {
+                        has_answered = true;
+                        if let Err(code) = write(&document, self.common.output) {
+                            return Ok(code);
+                        }
+                        code_of(&document)
+                    }
+                    // What was answered before may be again.
+                    Err(failure) if has_answered => refuse(&failure),
+                    Err(failure) => return Err(failure),
+                };
                 let goes_on = match (&stop, self.command.interval()) {
                     (Some(stop), Some(interval)) => stop.sleep(interval),
                     _ => false,
                 };
                 if !goes_on {
-                    return Ok(code_of(&document));
+                    return Ok(code);
                 }
             }
         });
