@@ -1,5 +1,6 @@
 //! Brokers as a whole: figures, settings, housekeeping.
 
+use super::context::brokers_text;
 use super::options::Repeat;
 use super::{Context, Target};
 use crate::cli::show::{Cell, Document, Failure, Outcome, Table, exit};
@@ -178,8 +179,10 @@ fn housekeeping(
     work: impl FnMut(&mut Admin, &Broker) -> Result<(), AdminError>,
 ) -> Outcome {
     let brokers = context.masters(target)?;
-    let names: Vec<&str> = brokers.iter().map(|broker| broker.name.as_str()).collect();
-    context.confirm(&format!("This deletes {what} on {}.", names.join(", ")))?;
+    context.confirm(&format!(
+        "This deletes {what} on {}.",
+        brokers_text(&brokers)
+    ))?;
     let (done, faults) = context.each(&brokers, work)?;
     let mut table = Table::new("brokers", &[("brokerName", "DONE ON")], "no broker");
     for (broker, ()) in done {

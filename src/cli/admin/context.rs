@@ -258,6 +258,17 @@ pub(super) fn known<T>(
     }
 }
 
+/// Changes a setting, unless nothing is said of it.
+pub(super) fn set<T: Copy>(place: &mut T, value: Option<T>) {
+    *place = value.unwrap_or(*place);
+}
+
+/// The names of brokers, as a sentence has them.
+pub(super) fn brokers_text(brokers: &[Broker]) -> String {
+    let names: Vec<&str> = brokers.iter().map(|broker| broker.name.as_str()).collect();
+    names.join(", ")
+}
+
 /// Longest file of topics or groups, in bytes.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 

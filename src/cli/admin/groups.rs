@@ -1,6 +1,6 @@
 //! Consumer groups: settings.
 
-use super::context::known;
+use super::context::{brokers_text, known, set};
 use super::topic_changes::forget;
 use super::{Context, Target};
 use crate::cli::show::{Cell, Document, Failure, Outcome, Table};
@@ -110,9 +110,6 @@ impl UpdateSubGroup {
         policy: Option<&Value>,
         attributes: &BTreeMap<String, String>,
     ) {
-        fn set<T: Copy>(place: &mut T, value: Option<T>) {
-            *place = value.unwrap_or(*place);
-        }
         config.group_name.clone_from(&self.group);
         set(&mut config.consume_enable, self.consume_enable);
         set(
@@ -268,8 +265,11 @@ impl DeleteSubGroup {
         let mut topics = Table::new("topics", &[("topic", "WITH TOPIC")], "and no topic");
         if faults.is_empty() {
             for topic in &own {
-                faults.extend(delete_own(context, &brokers, topic)?);
-                topics.row([Cell::text(topic)]);
+                let left = delete_own(context, &brokers, topic);
+                if left.is_empty() {
+                    topics.row([Cell::text(topic)]);
+                }
+                faults.extend(left);
             }
         }
         let mut table = Table::new("brokers", &[("brokerName", "DELETED FROM")], "no broker");
@@ -284,27 +284,22 @@ impl DeleteSubGroup {
     }
 }
 
-/// Deletes a topic of a group's own, which not every broker has, and lets nameservers forget it.
-fn delete_own(
-    context: &mut Context,
-    brokers: &[Broker],
-    topic: &str,
-) -> Result<Vec<String>, Failure> {
-    let (_, mut faults) = context.each(brokers, |admin, broker| {
-        match admin.delete_topic(&broker.address, topic) {
-            Err(error) if error.is_not_found() => Ok(()),
-            other => other,
+/// Deletes a topic of a group's own, which not every broker has, and lets nameservers forget it:
+/// what went wrong.
+fn delete_own(context: &mut Context, brokers: &[Broker], topic: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    for broker in brokers {
+        match context.admin.delete_topic(&broker.address, topic) {
+            Err(error) if !error.is_not_found() => {
+                faults.push(error.broker(&broker.name).to_string());
+            }
+            _ => {}
         }
-    })?;
-    if faults.is_empty() {
-        faults = forget(context, brokers, topic);
     }
-    Ok(faults)
-}
-
-fn brokers_text(brokers: &[Broker]) -> String {
-    let names: Vec<&str> = brokers.iter().map(|broker| broker.name.as_str()).collect();
-    names.join(", ")
+    match faults.is_empty() {
+        true => forget(context, brokers, topic),
+        false => faults,
+    }
 }
 
 /// `getConsumerConfig`.

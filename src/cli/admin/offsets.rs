@@ -1,5 +1,6 @@
 //! Where groups go on.
 
+use super::context::brokers_text;
 use super::{Context, Target};
 use crate::cli::show::{Cell, Document, Failure, Outcome, Table, local_time, parse_time};
 use clap::Args;
@@ -103,10 +104,9 @@ fn reset_all(
         -1 => "at the end".to_owned(),
         time => format!("at what was stored {} and later", local_time(time)),
     };
-    let names: Vec<&str> = brokers.iter().map(|broker| broker.name.as_str()).collect();
     context.confirm(&format!(
         "Group {group:?} will go on {place} of topic {topic:?} on {}.",
-        names.join(", ")
+        brokers_text(brokers)
     ))?;
     let (done, faults) = context.each(brokers, |admin, broker| {
         let broker = (broker.name.as_str(), broker.address.as_str());

@@ -1,6 +1,6 @@
 //! Topics are made, changed and deleted.
 
-use super::context::known;
+use super::context::{brokers_text, known, set};
 use super::options::parse_permission;
 use super::{Context, Target};
 use crate::cli::show::{Cell, Document, Failure, Outcome, Table, permissions};
@@ -85,9 +85,6 @@ impl UpdateTopic {
     }
 
     fn change(&self, config: &mut TopicConfig, attributes: &BTreeMap<String, String>) {
-        fn set<T: Copy>(place: &mut T, value: Option<T>) {
-            *place = value.unwrap_or(*place);
-        }
         set(&mut config.read_queue_nums, self.read_queue_nums);
         set(&mut config.write_queue_nums, self.write_queue_nums);
         set(&mut config.perm, self.perm);
@@ -303,11 +300,10 @@ pub struct DeleteTopic {
 impl DeleteTopic {
     pub(super) fn run(&self, context: &mut Context) -> Outcome {
         let brokers = context.brokers_of_topic(&self.topic, &self.target)?;
-        let names: Vec<&str> = brokers.iter().map(|broker| broker.name.as_str()).collect();
         context.confirm(&format!(
             "This deletes topic {:?} and all its messages from {}.",
             self.topic,
-            names.join(", ")
+            brokers_text(&brokers)
         ))?;
         let (done, mut faults) = context.each(&brokers, |admin, broker| {
             admin.delete_topic(&broker.address, &self.topic)

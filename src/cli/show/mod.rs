@@ -18,7 +18,7 @@ pub use charset::Charset;
 pub use clean::{clean, clean_lines, escape_json};
 pub use document::{Document, Format, Table};
 pub use failure::{Failure, Outcome, exit};
-pub use stop::Stop;
+pub use stop::{LOOK, Stop};
 pub use style::{Colour, Style, terminal_size};
 pub use table::{fit, layout, pad};
 pub use time::{local_time, month_start, now_ms, parse_span, parse_time};

@@ -5,14 +5,12 @@ mod history;
 mod screen;
 
 use super::admin::{Common, Context, finish, print, refuse};
-use super::show::{Failure, Format, Style, parse_span, terminal_size};
+use super::show::{Failure, Format, LOOK, Stop, Style, parse_span, terminal_size};
 use clap::Args;
 use collect::Snapshot;
 use history::History;
 use std::io::IsTerminal;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
@@ -24,9 +22,6 @@ Examples:
   ringmq status --output json | jq '.groups[] | select(.totalDiff > 1000)'
 
 Exit codes: 0 done; 1 nobody could be asked; 2 the command line is wrong; 4 some brokers did not answer.";
-
-/// Between two looks at whether somebody has asked to stop.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// Shows brokers, shards, topics, groups and how far they are behind.
 ///
@@ -77,20 +72,16 @@ impl StatusArgs {
     }
 
     fn live(&self, context: Context) -> ExitCode {
-        let stop = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            if let Err(error) = signal_hook::flag::register(signal, stop.clone()) {
-                eprintln!("ringmq: signal {signal}: {error}");
-                return ExitCode::FAILURE;
-            }
-        }
-        let is_asked = || stop.load(Ordering::Relaxed);
+        let stop = match Stop::on_signals() {
+            Ok(stop) => stop,
+            Err(failure) => return refuse(&failure),
+        };
         let snapshots = Snapshots::of(context, self.all);
         let mut history = History::default();
         let mut shown = print(screen::ENTER);
-        while shown.is_ok() && !is_asked() {
+        while shown.is_ok() && !stop.is_asked() {
             let begin = Instant::now();
-            let Some(snapshot) = snapshots.next(is_asked) else {
+            let Some(snapshot) = snapshots.next(&stop) else {
                 break;
             };
             if let Ok(snapshot) = &snapshot {
@@ -103,9 +94,7 @@ impl StatusArgs {
                 style: Style::of_stdout(),
             };
             shown = print(&screen::draw(&snapshot, &history, &about));
-            while begin.elapsed() < self.interval && !is_asked() {
-                std::thread::sleep(LOOK);
-            }
+            stop.sleep(self.interval.saturating_sub(begin.elapsed()));
         }
         let left = print(screen::LEAVE);
         match shown.and(left) {
@@ -137,12 +126,12 @@ impl Snapshots {
     }
 
     /// The next one; `None` where somebody has asked to stop before it was there.
-    fn next(&self, is_asked: impl Fn() -> bool) -> Option<Result<Snapshot, Failure>> {
+    fn next(&self, stop: &Stop) -> Option<Result<Snapshot, Failure>> {
         self.wanted.send(()).ok()?;
         loop {
             match self.taken.recv_timeout(LOOK) {
                 Ok(snapshot) => return Some(snapshot),
-                Err(RecvTimeoutError::Timeout) if !is_asked() => {}
+                Err(RecvTimeoutError::Timeout) if !stop.is_asked() => {}
                 Err(_) => return None,
             }
         }

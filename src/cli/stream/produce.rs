@@ -4,7 +4,7 @@ use super::failure;
 use super::lines::{Input, Line, LineFault, Lines};
 use super::pacing::Pacing;
 use crate::cli::admin::{Common, finish, refuse};
-use crate::cli::show::{Cell, Document, Failure, Format, Outcome, Stop, count, rate};
+use crate::cli::show::{Cell, Document, Failure, Format, LOOK, Outcome, Stop, count, rate};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use ringmq::client::{
@@ -34,8 +34,6 @@ wrong; 3 there is no such topic; 4 refused, or some are stored and some are not.
 
 /// Lines that are read before they are wanted.
 const LINES_AHEAD: usize = 16;
-/// Between two looks at whether somebody has asked to stop.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// Sends the lines of standard input or of a file as messages.
 #[derive(Debug, Args)]
