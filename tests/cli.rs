@@ -6,6 +6,8 @@ mod common;
 mod brokers;
 #[path = "cli/command.rs"]
 mod command;
+#[path = "cli/faults.rs"]
+mod faults;
 #[path = "cli/follow.rs"]
 mod follow;
 #[path = "cli/groups.rs"]

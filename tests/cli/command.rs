@@ -56,7 +56,7 @@ impl Found {
 }
 
 /// `ringmq` with the words of a line, asking a nameserver.
-fn prepare(nameserver: SocketAddr, line: &str) -> Command {
+pub fn prepare(nameserver: SocketAddr, line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ringmq"));
     command
         .args(line.split(' '))

@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 
 /// Answers every request as told; what is not an answer is written as it is.
-fn liar(answer: impl Fn(&Request) -> Result<Response, Vec<u8>> + Send + 'static) -> SocketAddr {
+pub fn liar(answer: impl Fn(&Request) -> Result<Response, Vec<u8>> + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = listener.local_addr().expect("bound");
     std::thread::spawn(move || {
