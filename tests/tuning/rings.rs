@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::check::{assert_mark, by_name, items};
 use crate::common::Config;
-use crate::machine::{Machine, finish, script_of};
+use crate::machine::{Machine, finish, script_of, set_mode};
 
 const DISABLED: &str = "/proc/sys/kernel/io_uring_disabled";
 const GROUP: &str = "/proc/sys/kernel/io_uring_group";
@@ -61,7 +61,7 @@ fn what_a_try_finds_out_is_what_counts() {
     assert_eq!(by_name(&report)["seccomp"]["mark"], "ok", "{report}");
 
     // One that does not know the question has no answer.
-    for useless in ["exit 2", "kill -9 $$", "echo what; exit 1"] {
+    for useless in ["exit 2", "kill -9 $$", "echo what; exit 1", "sleep 60"] {
         let (code, report) = with_answer(&machine, useless);
         assert_eq!(code, 1, "{useless}: {report}");
         let found = by_name(&report);
@@ -69,6 +69,33 @@ fn what_a_try_finds_out_is_what_counts() {
         let why = found["seccomp"]["why"].as_str().unwrap();
         assert!(why.contains("not tried: "), "{useless}: {why}");
     }
+}
+
+#[test]
+fn root_runs_only_what_it_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("ringmq");
+    std::fs::write(&program, "#!/bin/sh\n").unwrap();
+    set_mode(&program, 0o755);
+    let paths = format!(
+        "{}:{}",
+        dir.path().display(),
+        std::env::var("PATH").unwrap()
+    );
+    let is = |named: bool| {
+        let mut command = script_of("check");
+        command.env("PATH", &paths).arg("--json").arg(dir.path());
+        if named {
+            command.env("RINGMQ", &program);
+        }
+        let (_, text) = finish(command);
+        let report: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+        by_name(&report)["io_uring"]["is"].to_string()
+    };
+    assert!(is(true).contains("a ring was made"));
+    // SAFETY: a plain system call.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    assert_eq!(is(false).contains("a ring was made"), !is_root);
 }
 
 #[test]
