@@ -46,8 +46,8 @@ Examples:
   export NAMESRV_ADDR='10.0.0.1:9876;10.0.0.2:9876'
 
 Exit codes: 0 done; 1 failed, nobody could be asked or the answer makes no sense; 2 the command line
-is wrong or a confirmation is missing; 3 what was asked for is not there; 4 refused, or done by some
-brokers and not by all.";
+is wrong or a confirmation is missing; 3 what was asked for is not there; 4 refused, or not answered
+or done by all brokers.";
 
 /// `ringmq admin`.
 #[derive(Debug, Args)]

@@ -238,7 +238,10 @@ impl Consumer {
         match own.phase {
             Phase::Leaving(Leaving::Storing(time)) => self.store_last(queue, time),
             // A listener took longer than it may: what it does is void.
-            Phase::Leaving(Leaving::Waiting) if self.rules.locks() => self.store_last(queue, 1),
+            Phase::Leaving(Leaving::Waiting) if self.rules.locks() && self.may_store(queue) => {
+                self.store_last(queue, 1);
+            }
+            Phase::Leaving(Leaving::Waiting) if self.rules.locks() => self.stored(now, queue),
             // What it has comes again: the queue cannot wait for it any longer.
             Phase::Leaving(Leaving::Waiting) if own.wanted_again => {
                 let born = self.new_epoch();

@@ -18,6 +18,9 @@ const ROUNDS_OF_ALL: u32 = 12;
 /// How far a queue may be committed, and is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Commit {
+    /// The queue has begun here, so that `value` says something. It does not where a lock was
+    /// lost, or never had.
+    pub begun: bool,
     /// May be.
     pub value: i64,
     /// The broker said that it is.
@@ -34,6 +37,7 @@ pub(super) struct Commit {
 impl Commit {
     pub fn begin(&mut self, offset: i64, stored: bool) {
         *self = Commit {
+            begun: true,
             value: offset,
             acked: stored.then_some(offset),
             asked: None,
@@ -68,7 +72,8 @@ impl Consumer {
         }
     }
 
-    /// A pull consumer that commits by hand stores nothing else.
+    /// A pull consumer that commits by hand stores nothing else, and nobody what has not begun:
+    /// that would set the offset back.
     pub(super) fn may_store(&self, queue: &MessageQueue) -> bool {
         let own = self.owned.get(queue);
         own.is_some_and(|own| self.may_store_of(own))
@@ -77,7 +82,7 @@ impl Consumer {
     /// The same of a queue at hand.
     pub(super) fn may_store_of(&self, own: &super::Owned) -> bool {
         let by_hand = self.rules.kind == super::Kind::Polled && !self.rules.auto_commit;
-        own.commit.wanted || !by_hand
+        own.commit.begun && (own.commit.wanted || !by_hand)
     }
 
     /// Takes over what may be committed after something was consumed.

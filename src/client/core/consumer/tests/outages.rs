@@ -177,6 +177,37 @@ fn a_stop_says_which_offset_the_lock_was_lost_before() {
 }
 
 #[test]
+fn who_has_lost_the_lock_does_not_set_the_offset_back() {
+    for is_late in [false, true] {
+        let mut world = World::new(8, 1);
+        world.topic("t", 1);
+        world.join(rules(Kind::Orderly, 0), &["t"]);
+        world.run(2000);
+        world.send("t", "");
+        world.run(6000);
+        let stored = world.committed("t");
+        assert_eq!(stored[&("broker-0".into(), 0)], 1);
+        // It has a message in hand when its lock is lost, and is stopped then.
+        world.listener = Box::new(|_, _| None);
+        world.send("t", "");
+        world.run(500);
+        let (&delivery, _) = world.clients[0].in_hand.first_key_value().unwrap();
+        let (now, queue) = (world.now, MessageQueue::new("t", "broker-0", 0));
+        let nothing = Response::body(&b"{\"lockOKMQSet\":[]}"[..]);
+        let consumer = &mut world.clients[0].consumer;
+        let broker = queue.broker_name.clone();
+        consumer.lock_answered(now, &broker, std::slice::from_ref(&queue), now, Ok(nothing));
+        world.leave(0, 6000);
+        if !is_late {
+            world.finish(0, delivery, Outcome::Success { ack_index: None });
+        }
+        world.run(6010);
+        assert!(world.clients[0].stopped);
+        assert_eq!(world.committed("t"), stored, "late: {is_late}");
+    }
+}
+
+#[test]
 fn a_queue_given_up_without_knowing_what_is_stored_is_told() {
     let mut world = World::new(7, 1);
     world.topic("t", 1);
