@@ -144,7 +144,7 @@ final class PushConsumers {
         Case.sendSome(topic, "BB", 103, 3);
         inbox.expectExactly(wanted, Case.PATIENCE);
         MessageQueue queue = Cluster.queues(topic).get(0);
-        // A client stores offsets 10 s after its start, then every 5 s, and a pull that the broker holds goes first: up to 15 s.
+        // Its offset goes on with the answer of a pull, which the broker may hold for 15 s, and is stored 10 s after its start at first.
         Check.within(Case.PATIENCE, "the group's progress at the broker passes the dropped messages",
             () -> consumer.getDefaultMQPushConsumerImpl().getOffsetStore().readOffset(queue, ReadOffsetType.READ_FROM_STORE) >= 103);
     }
