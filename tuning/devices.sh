@@ -427,6 +427,17 @@ most_and_now() {
     [ -n "$now" ]
 }
 
+# found_card_settings ITEM ALL BETTER WHY EFFECT: what all cards have, and the commands for what is
+# better, each a list with commas, which may be empty.
+found_card_settings() {
+    local all=${2%, }
+    if [ -n "$3" ]; then
+        found "$1" like "$all" "${3%, }" "$4" "$5"
+    else
+        found "$1" ok "${all:-not told by the card}"
+    fi
+}
+
 examine_card_settings() {
     local ethtool card name value most now wanted better='' all='' rings='' more_rings='' off=''
     find_ethtool
@@ -450,22 +461,12 @@ examine_card_settings() {
         value=$("$ethtool" -k "$name" 2>/dev/null | grep -E '^(generic-receive|tcp-segmentation)-offload: off$')
         [ -z "$value" ] || off+="$name: ${value//$'\n'/, } "
     done
-    if [ -n "$better" ]; then
-        found nic-queues like "${all%, }" "${better%, }" \
-            'as many cores as there are queues do the network of all shards' \
-            "throughput from there on ($unmeasured)"
-    else
-        all=${all%, }
-        found nic-queues ok "${all:-not told by the card}"
-    fi
-    if [ -n "$more_rings" ]; then
-        found nic-rings like "${rings%, }" "${more_rings%, }" \
-            'what comes while a core has other work waits there, and is dropped where there is no room' \
-            "packets that are sent again, 200 ms later and more ($unmeasured)"
-    else
-        rings=${rings%, }
-        found nic-rings ok "${rings:-not told by the card}"
-    fi
+    found_card_settings nic-queues "$all" "$better" \
+        'as many cores as there are queues do the network of all shards' \
+        "throughput from there on ($unmeasured)"
+    found_card_settings nic-rings "$rings" "$more_rings" \
+        'what comes while a core has other work waits there, and is dropped where there is no room' \
+        "packets that are sent again, 200 ms later and more ($unmeasured)"
     if [ -n "$off" ]; then
         found offloads like "${off% }" 'ethtool -K CARD gro on tso on' \
             'a batch of messages passes the network stack in pieces' "processor time ($unmeasured)"

@@ -128,7 +128,7 @@ impl<M: Send + 'static> Shard<M> {
             held_event: LocalEvent::default(),
             limits,
             open,
-            figures_before: Cell::new(turn_figures()),
+            figures_before: Cell::default(),
             bad_frames: Cell::new(0),
             stopping: Cell::new(false),
         });

@@ -50,9 +50,9 @@ impl QueueHook for Told {
     }
 }
 
-/// What was known when it began counts, not what the first refresh says.
-#[test]
-fn queues_that_change_before_the_first_refresh_are_told() {
+/// A world in which a consumer that has named its queue looks every 5 s whether there are
+/// others, and what it was told.
+fn watched() -> (World, Arc<Told>) {
     let told = Arc::new(Told::default());
     let mut world = world(1);
     super::sent(&mut world, super::message());
@@ -62,6 +62,13 @@ fn queues_that_change_before_the_first_refresh_are_told() {
     start_pull(&mut world, settings);
     let assigned = vec![MessageQueue::new("t", "a", 0)];
     assert!(call(&mut world, ConsumerCall::Assign(assigned)).is_ok());
+    (world, told)
+}
+
+/// What was known when it began counts, not what the first refresh says.
+#[test]
+fn queues_that_change_before_the_first_refresh_are_told() {
+    let (mut world, told) = watched();
     world.routes.get_mut("t").unwrap().queues = 6;
     world.pass(20_000);
     assert_eq!(*told.0.lock().unwrap(), [("t".into(), 6)]);
@@ -70,15 +77,7 @@ fn queues_that_change_before_the_first_refresh_are_told() {
 /// Also where they were named, and nobody shares them out.
 #[test]
 fn who_wants_to_know_is_told_of_other_queues() {
-    let told = Arc::new(Told::default());
-    let mut world = world(1);
-    super::sent(&mut world, super::message());
-    let mut settings = PullConsumerSettings::new("pull");
-    settings.topic_metadata_check_interval_ms = 5_000;
-    settings.queue_hooks.0.push(told.clone());
-    start_pull(&mut world, settings);
-    let assigned = vec![MessageQueue::new("t", "a", 0)];
-    assert!(call(&mut world, ConsumerCall::Assign(assigned)).is_ok());
+    let (mut world, told) = watched();
     world.pass(12_000);
     assert!(told.0.lock().unwrap().is_empty(), "nothing has changed");
     world.routes.get_mut("t").unwrap().queues = 6;
