@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::BrokerShard;
 use super::message::ReplyTo;
 use super::reply::SendReply;
+use crate::reactor::turn_began;
 use crate::store::Appended;
 use crate::wire::codes::response;
 
@@ -15,7 +16,29 @@ struct Ack {
     to: ReplyTo,
     queue_id: i32,
     queue_offset: u64,
-    physical: Vec<i64>,
+    physical: Physical,
+}
+
+/// The physical offset of each message of a send.
+enum Physical {
+    One([i64; 1]),
+    Many(Box<[i64]>),
+}
+
+impl Physical {
+    fn of(physical: &[i64]) -> Physical {
+        match *physical {
+            [one] => Physical::One([one]),
+            _ => Physical::Many(physical.into()),
+        }
+    }
+
+    fn as_slice(&self) -> &[i64] {
+        match self {
+            Physical::One(one) => one,
+            Physical::Many(many) => many,
+        }
+    }
 }
 
 /// Answers in the order of the log. As many as messages under way: bounded by
@@ -29,11 +52,11 @@ impl Acks {
     pub fn push(&mut self, to: ReplyTo, queue_id: i32, appended: Appended, physical: &[i64]) {
         self.waiting.push_back(Ack {
             end: appended.end,
-            since: Instant::now(),
+            since: turn_began(),
             to,
             queue_id,
             queue_offset: appended.queue_offset,
-            physical: physical.to_vec(),
+            physical: Physical::of(physical),
         });
     }
 
@@ -96,7 +119,7 @@ impl BrokerShard {
         let reply = SendReply {
             queue_id: ack.queue_id,
             queue_offset: ack.queue_offset,
-            physical: &ack.physical,
+            physical: ack.physical.as_slice(),
         };
         self.reply_to_send(&ack.to, code, &reply);
     }

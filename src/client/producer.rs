@@ -346,8 +346,9 @@ impl Inner {
             let topic: Arc<str> = request.first().map_or("", Message::topic).into();
             let limit_ms = request.timeout.map(millis);
             let limit_ms = limit_ms.unwrap_or(self.settings.send_timeout_ms);
-            let spent_ms = clock_ms().saturating_sub(began);
-            let asked = self.ask_queues(topic.clone(), limit_ms.saturating_sub(spent_ms));
+            // A client's thread counts from the last full millisecond on.
+            let left_ms = began.saturating_add(limit_ms).saturating_sub(clock_ms());
+            let asked = self.ask_queues(topic.clone(), left_ms);
             let late = |error: Error| match error.kind() {
                 // The time is that of the whole send.
                 ErrorKind::Timeout { .. } => {

@@ -313,13 +313,13 @@ mod tests {
     fn the_faster_promise_is_chosen_and_the_smallest_write_that_is_fast_enough() {
         let rising = |case: Case| f64::from(case.bytes);
         let choice = Choice::from_figures(&figures(100.0, 90.0, rising)).expect("complete");
-        assert!(!choice.flush_after_write, "not better by a fifth");
+        assert!(!choice.flush_after_write, "not better by a third");
         assert_eq!(choice.write_bytes, 1 << 20);
-        let choice = Choice::from_figures(&figures(100.0, 70.0, rising)).expect("complete");
+        let choice = Choice::from_figures(&figures(100.0, 60.0, rising)).expect("complete");
         assert!(choice.flush_after_write);
         assert_eq!(
             (choice.write_through_us, choice.write_and_flush_us),
-            (100.0, 70.0)
+            (100.0, 60.0)
         );
         let level = |case: Case| if case.bytes < 256 * 1024 { 94.0 } else { 100.0 };
         let choice = Choice::from_figures(&figures(100.0, 200.0, level)).expect("complete");

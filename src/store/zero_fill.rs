@@ -5,7 +5,12 @@
 //! A segment is filled before it is given its name, as far as there is time. What is left of
 //! it is filled in place, well ahead of the log, which takes nothing meanwhile that would come
 //! to lie there.
+//!
+//! A log that moves much faster than zeros do is not followed: it would catch up with them, and
+//! they would have taken half of what the device can do. What comes at that rate is written in
+//! large pieces, for which the notes of the file system count little.
 
+use std::cell::Cell;
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
@@ -22,8 +27,12 @@ const ZERO_BYTES: usize = 1024 * 1024;
 /// The device is left to others for so many times the time that a write of zeros took.
 const REST: u32 = 3;
 
-/// But never for longer: it is looked whether the segment is needed.
+/// But never for longer: it is looked whether the segment is needed. For that long too while
+/// the log is too fast.
 const REST_MAX: Duration = Duration::from_millis(20);
+
+/// The log is too fast when it moves so many times as fast as zeros do.
+const TOO_FAST: u32 = 2;
 
 /// Bytes between the end of the log and what is filled.
 const LEAD_BYTES: u64 = 64 * 1024 * 1024;
@@ -123,12 +132,15 @@ async fn fill_segment(shared: &Shared, base: u64, bytes: u64) -> io::Result<bool
 
 struct Zeros {
     blocks: BlocksToWrite,
+    /// When the last write began, and where the log ended then.
+    last: Cell<Option<(Duration, u64)>>,
 }
 
 impl Zeros {
     fn new(bytes: u64) -> io::Result<Zeros> {
         let blocks = BlocksToWrite::zeros(ZERO_BYTES.min(bytes as usize))?;
-        Ok(Zeros { blocks })
+        let last = Cell::new(None);
+        Ok(Zeros { blocks, last })
     }
 
     /// Bytes of a write where `left` are to be filled.
@@ -144,8 +156,40 @@ impl Zeros {
         at: u64,
         len: u64,
     ) -> io::Result<Duration> {
-        let began = shared.edge.now();
+        let (began, end) = (shared.edge.now(), shared.state.borrow().log.written());
         file.write(at, self.blocks.start(len as usize)).await?;
-        Ok(((shared.edge.now() - began) * REST).min(REST_MAX))
+        let took = shared.edge.now() - began;
+        let moved = self.last.replace(Some((began, end)));
+        let moved = moved.map(|(then, from)| (end - from, began - then));
+        Ok(rest(len, took, moved))
+    }
+}
+
+/// How long to rest after a write of `len` zeros that `took` so long, if the log has `moved` by
+/// so many bytes in such a time.
+fn rest(len: u64, took: Duration, moved: Option<(u64, Duration)>) -> Duration {
+    let round = took * (REST + 1);
+    let is_too_fast = moved.is_some_and(|(bytes, time)| {
+        bytes as f64 * round.as_secs_f64() > f64::from(TOO_FAST) * len as f64 * time.as_secs_f64()
+    });
+    match is_too_fast {
+        true => REST_MAX,
+        false => (took * REST).min(REST_MAX),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_device_is_left_to_others_and_to_a_log_that_is_faster() {
+        let ms = Duration::from_millis;
+        assert_eq!(rest(1 << 20, ms(2), None), ms(6));
+        assert_eq!(rest(1 << 20, ms(9), None), REST_MAX);
+        // Zeros move by 1 MiB in 8 ms: by 16 MiB while the log is looked at.
+        assert_eq!(rest(1 << 20, ms(2), Some((31 << 20, ms(128)))), ms(6));
+        assert_eq!(rest(1 << 20, ms(2), Some((33 << 20, ms(128)))), REST_MAX);
+        assert_eq!(rest(1 << 20, ms(2), Some((0, ms(0)))), ms(6));
     }
 }

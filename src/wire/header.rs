@@ -7,7 +7,7 @@
 use std::fmt;
 
 use super::frame::{self, Frame, Serialize};
-use super::header_shape::{self, Shapes};
+use super::header_shape::{self, Shape, Shapes};
 use super::{header_binary, header_json};
 
 /// Version that replies carry: the ordinal of `MQVersion.V5_3_3`.
@@ -74,9 +74,18 @@ impl Span {
 /// The reusable memory that a decoded header points into.
 #[derive(Debug, Default)]
 pub struct Scratch {
+    /// Names and values; of a header that has a shape, those that vary, without names.
     pub(super) fields: Vec<(Span, Span)>,
     pub(super) unescaped: Vec<u8>,
     pub(super) shapes: Shapes,
+}
+
+impl Scratch {
+    /// Takes out what the last header left.
+    pub(super) fn clear(&mut self) {
+        self.fields.clear();
+        self.unescaped.clear();
+    }
 }
 
 /// The fixed members of a header.
@@ -114,6 +123,7 @@ pub struct Header<'a> {
     remark: Option<Span>,
     bytes: &'a [u8],
     scratch: &'a Scratch,
+    shape: Option<&'a Shape>,
 }
 
 impl<'a> Header<'a> {
@@ -123,13 +133,18 @@ impl<'a> Header<'a> {
     /// [`HeaderError`] when the header is not well formed or has more than
     /// [`FIELDS_MAX`] ext fields.
     pub fn decode(frame: &Frame<'a>, scratch: &'a mut Scratch) -> Result<Header<'a>, HeaderError> {
-        scratch.fields.clear();
-        scratch.unescaped.clear();
-        let decoded = match frame.serialize {
+        scratch.clear();
+        let (fixed, remark) = match frame.serialize {
             Serialize::Json => header_json::decode(frame.header, scratch),
             Serialize::Binary => header_binary::decode(frame.header, scratch),
-        };
-        Header::of(frame, decoded, scratch)
+        }?;
+        Ok(Header {
+            fixed,
+            remark,
+            bytes: frame.header,
+            scratch,
+            shape: None,
+        })
     }
 
     /// As [`Header::decode`], and quicker where `sender`, a number that stands for who
@@ -145,23 +160,15 @@ impl<'a> Header<'a> {
         if frame.serialize != Serialize::Json {
             return Header::decode(frame, scratch);
         }
-        scratch.fields.clear();
-        scratch.unescaped.clear();
-        let decoded = header_shape::decode(frame.header, sender, scratch);
-        Header::of(frame, decoded, scratch)
-    }
-
-    fn of(
-        frame: &Frame<'a>,
-        decoded: Result<(Fixed, Option<Span>), HeaderError>,
-        scratch: &'a Scratch,
-    ) -> Result<Header<'a>, HeaderError> {
-        let (fixed, remark) = decoded?;
+        scratch.clear();
+        let decoded = header_shape::decode(frame.header, sender, scratch)?;
+        let scratch = &*scratch;
         Ok(Header {
-            fixed,
-            remark,
+            fixed: decoded.fixed,
+            remark: decoded.remark,
             bytes: frame.header,
             scratch,
+            shape: decoded.shape.map(|place| scratch.shapes.at(place)),
         })
     }
 
@@ -171,7 +178,7 @@ impl<'a> Header<'a> {
         } else {
             self.bytes
         };
-        &from[span.start as usize..(span.start + span.len) as usize]
+        &from[span.range()]
     }
 
     /// The remark, if there is one.
@@ -179,22 +186,41 @@ impl<'a> Header<'a> {
         self.remark.map(|span| self.bytes_of(span))
     }
 
+    /// The shape by which it was read.
+    pub(super) fn shape(&self) -> Option<&'a Shape> {
+        self.shape
+    }
+
+    /// The values of the ext fields that vary in its shape; of all, where it has none.
+    pub(super) fn read_values(&self) -> impl Iterator<Item = &'a [u8]> + '_ {
+        let values = self.scratch.fields.iter();
+        values.map(|&(_, value)| self.bytes_of(value))
+    }
+
     /// The ext fields in the order in which they were written.
     pub fn fields(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + '_ {
-        self.scratch
-            .fields
-            .iter()
-            .map(|&(key, value)| (self.bytes_of(key), self.bytes_of(value)))
+        let mut read = self.scratch.fields.iter();
+        let mut shaped = self.shape.map(Shape::fields);
+        std::iter::from_fn(move || {
+            let mut next = || {
+                let &(name, value) = read.next()?;
+                Some((self.bytes_of(name), self.bytes_of(value)))
+            };
+            match &mut shaped {
+                None => next(),
+                Some(shaped) => {
+                    let (name, value) = shaped.next()?;
+                    let value = value.or_else(|| next().map(|(_, value)| value))?;
+                    Some((name, value))
+                }
+            }
+        })
     }
 
     /// The value of ext field `key`; the last one where it is written twice.
     pub fn get(&self, key: &str) -> Option<&'a [u8]> {
-        self.scratch
-            .fields
-            .iter()
-            .rev()
-            .find(|&&(name, _)| self.bytes_of(name) == key.as_bytes())
-            .map(|&(_, value)| self.bytes_of(value))
+        let found = self.fields().filter(|(name, _)| *name == key.as_bytes());
+        found.last().map(|(_, value)| value)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The JSON form of a header, read in one pass over its bytes.
 
 use super::header::{FIELDS_MAX, Fixed, HeaderError, LANGUAGES, Scratch, Span};
+use super::scan::find_either;
 
 /// Deepest nesting of values that are skipped because their member is unknown.
 const DEPTH_MAX: usize = 32;
@@ -244,21 +245,13 @@ impl<'a> Reader<'a> {
         Ok(Span::plain(start, self.at - 1))
     }
 
-    /// Place of the next quote or backslash. Most strings are a few bytes long,
-    /// which a plain loop finds faster than a vector search starts.
+    /// Place of the next quote or backslash.
     fn next_special(&self, from: usize) -> Result<usize, HeaderError> {
-        const SHORT: usize = 8;
-        let rest = &self.bytes[from..];
-        let short = &rest[..rest.len().min(SHORT)];
-        if let Some(n) = short.iter().position(|&b| b == b'"' || b == b'\\') {
-            return Ok(from + n);
-        }
-        memchr::memchr2(b'"', b'\\', &rest[short.len()..])
-            .map(|n| from + short.len() + n)
-            .ok_or(HeaderError {
-                what: "string does not end",
-                at: self.bytes.len(),
-            })
+        let at = find_either(b'"', b'\\', &self.bytes[from..]);
+        at.map(|at| from + at).ok_or(HeaderError {
+            what: "string does not end",
+            at: self.bytes.len(),
+        })
     }
 
     fn escaped_string(&mut self, start: usize, scratch: &mut Scratch) -> Result<Span, HeaderError> {

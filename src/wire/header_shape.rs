@@ -6,8 +6,11 @@
 //! is read by the rules of the general way. Any other header is read in the general way,
 //! and the shape learns from it.
 
+use std::cell::OnceCell;
+
 use super::header::{Fixed, HeaderError, Scratch, Span};
 use super::header_json::{self, Reader};
+use super::send_shape::SendShape;
 
 /// Shapes that a shard keeps. Senders that share one push each other out.
 const SHAPES: usize = 256;
@@ -29,9 +32,9 @@ pub(super) struct Shapes {
 }
 
 impl Shapes {
-    /// The shape for headers of `sender` that begin like `bytes`: JSON headers of Java
-    /// and Go begin with their code.
-    fn place(&mut self, sender: usize, bytes: &[u8]) -> &mut Shape {
+    /// The place of the shape for headers of `sender` that begin like `bytes`: JSON headers
+    /// of Java and Go begin with their code.
+    fn place(&mut self, sender: usize, bytes: &[u8]) -> usize {
         const KIND: usize = 12;
         let kind = &bytes[..bytes.len().min(KIND)];
         let kind = kind.iter().fold(0, |sum: usize, &byte| {
@@ -40,49 +43,44 @@ impl Shapes {
         if self.shapes.is_empty() {
             self.shapes.resize_with(SHAPES, Shape::default);
         }
-        let place = sender.wrapping_mul(7).wrapping_add(kind) % SHAPES;
-        &mut self.shapes[place]
+        sender.wrapping_mul(7).wrapping_add(kind) % SHAPES
+    }
+
+    /// The shape at a place that [`decode`] gave.
+    pub fn at(&self, place: usize) -> &Shape {
+        &self.shapes[place]
     }
 }
 
-/// Reads a JSON header of `sender`. The result is that of [`header_json::decode`].
+/// What a header says in front of its ext fields.
+pub(super) struct Decoded {
+    pub fixed: Fixed,
+    pub remark: Option<Span>,
+    /// Place of the shape that it has: its ext fields are those of the shape, and the scratch
+    /// buffer has the values of those that vary. Without a shape it has all fields.
+    pub shape: Option<usize>,
+}
+
+/// Reads a JSON header of `sender`. The result means what that of [`header_json::decode`] does.
 pub(super) fn decode(
     bytes: &[u8],
     sender: usize,
     scratch: &mut Scratch,
-) -> Result<(Fixed, Option<Span>), HeaderError> {
+) -> Result<Decoded, HeaderError> {
     let mut shapes = std::mem::take(&mut scratch.shapes);
-    let shape = shapes.place(sender, bytes);
-    let decoded = match shape.read(bytes, scratch) {
-        Some(fixed) => {
-            shape.misses = 0;
-            // Go writes an empty one.
-            Ok((fixed, shape.has_remark.then(Span::default)))
-        }
-        None => {
-            scratch.fields.clear();
-            scratch.unescaped.clear();
-            let decoded = header_json::decode_with_opaque(bytes, scratch);
-            shape.misses = shape.misses.wrapping_add(1);
-            if shape.misses <= MISSES_MAX || shape.misses % LEARN_EVERY == 0 {
-                match &decoded {
-                    Ok((fixed, remark, opaque)) if remark.is_none_or(|remark| remark.len == 0) => {
-                        shape.has_remark = remark.is_some();
-                        shape.learn(bytes, *fixed, *opaque, scratch);
-                    }
-                    _ => shape.forget(),
-                }
-            }
-            decoded.map(|(fixed, remark, _)| (fixed, remark))
-        }
-    };
+    let place = shapes.place(sender, bytes);
+    let decoded = shapes.shapes[place].decode(bytes, scratch);
     scratch.shapes = shapes;
-    decoded
+    decoded.map(|(fixed, remark, has_shape)| Decoded {
+        fixed,
+        remark,
+        shape: has_shape.then_some(place),
+    })
 }
 
 /// One header, and where the next may differ from it. Empty: nothing is known.
 #[derive(Debug, Default)]
-struct Shape {
+pub(super) struct Shape {
     bytes: Vec<u8>,
     fixed: Fixed,
     /// An empty remark is part of it.
@@ -94,6 +92,10 @@ struct Shape {
     /// The opaque stands in front of all ext fields.
     opaque_first: bool,
     fields: Vec<Field>,
+    /// Of the fields that vary, the values.
+    varying: Vec<Span>,
+    /// What a send of this shape says, but for what varies.
+    pub send: OnceCell<SendShape>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -130,18 +132,44 @@ impl Walk<'_> {
         self.done = at.end();
         self.reader.digits().ok()
     }
-
-    /// A place of the shape, in the header: right where all up to it has been compared.
-    fn moved(&self, span: Span) -> Span {
-        let start = span.start as usize + self.reader.at - self.done;
-        Span {
-            start: start as u32,
-            ..span
-        }
-    }
 }
 
 impl Shape {
+    /// Reads a header, by the shape if it has this one, else in the general way; whether it
+    /// has the shape.
+    fn decode(
+        &mut self,
+        bytes: &[u8],
+        scratch: &mut Scratch,
+    ) -> Result<(Fixed, Option<Span>, bool), HeaderError> {
+        if let Some(fixed) = self.read(bytes, scratch) {
+            self.misses = 0;
+            // Go writes an empty one.
+            return Ok((fixed, self.has_remark.then(Span::default), true));
+        }
+        scratch.clear();
+        let decoded = header_json::decode_with_opaque(bytes, scratch);
+        self.misses = self.misses.wrapping_add(1);
+        if self.misses <= MISSES_MAX || self.misses % LEARN_EVERY == 0 {
+            match &decoded {
+                Ok((fixed, remark, opaque)) if remark.is_none_or(|remark| remark.len == 0) => {
+                    self.has_remark = remark.is_some();
+                    self.learn(bytes, *fixed, *opaque, scratch);
+                }
+                _ => self.forget(),
+            }
+        }
+        decoded.map(|(fixed, remark, _)| (fixed, remark, false))
+    }
+
+    /// The ext fields, as (name, value); no value: it varies.
+    pub fn fields(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+        self.fields.iter().map(|field| {
+            let value = (!field.varies).then(|| &self.bytes[field.value.range()]);
+            (&self.bytes[field.name.range()], value)
+        })
+    }
+
     fn forget(&mut self) {
         self.bytes.clear();
     }
@@ -160,17 +188,12 @@ impl Shape {
         if self.opaque_first {
             fixed.opaque = walk.opaque(self.opaque)?;
         }
-        for field in &self.fields {
-            let name = walk.moved(field.name);
-            let value = if field.varies {
-                walk.same(field.value.start as usize)?;
-                walk.done = field.value.end() + 1;
-                walk.reader.at -= 1;
-                walk.reader.string(scratch).ok()?
-            } else {
-                walk.moved(field.value)
-            };
-            scratch.fields.push((name, value));
+        for value in &self.varying {
+            walk.same(value.start as usize)?;
+            walk.done = value.end() + 1;
+            walk.reader.at -= 1;
+            let value = walk.reader.string(scratch).ok()?;
+            scratch.fields.push((Span::default(), value));
         }
         if !self.opaque_first {
             fixed.opaque = walk.opaque(self.opaque)?;
@@ -195,7 +218,11 @@ impl Shape {
         }
         self.bytes.clear();
         self.bytes.extend_from_slice(bytes);
+        let varying = fields.iter().filter(|field| field.varies);
+        self.varying.clear();
+        self.varying.extend(varying.map(|field| field.value));
         (self.fixed, self.opaque, self.fields) = (fixed, opaque, fields);
+        self.send = OnceCell::new();
     }
 
     /// The fields of a header, if all are in order and quoted, with names and, but for
@@ -240,6 +267,7 @@ impl Shape {
 mod tests {
     use super::super::frame::{self, Frame, Serialize, Split};
     use super::super::header::{Header, encode};
+    use super::super::send_header::SendHeader;
     use super::*;
     use proptest::prelude::*;
 
@@ -262,9 +290,18 @@ mod tests {
                 header,
                 body: &[],
             };
-            let plain = owned(Header::decode(&frame, &mut Scratch::default()));
-            let shaped = owned(Header::decode_from(&frame, 5, &mut scratch));
-            assert_eq!(shaped, plain, "{}", String::from_utf8_lossy(header));
+            let mut plain_scratch = Scratch::default();
+            let plain = Header::decode(&frame, &mut plain_scratch);
+            let shaped = Header::decode_from(&frame, 5, &mut scratch);
+            let text = String::from_utf8_lossy(header);
+            if let (Ok(plain), Ok(shaped)) = (&plain, &shaped) {
+                assert_eq!(
+                    SendHeader::parse(shaped),
+                    SendHeader::parse(plain),
+                    "{text}"
+                );
+            }
+            assert_eq!(owned(shaped), owned(plain), "{text}");
         }
     }
 
@@ -274,12 +311,12 @@ mod tests {
         let mut hits = 0;
         for header in headers {
             let bytes = header.as_bytes();
-            (scratch.fields, scratch.unescaped) = Default::default();
+            scratch.clear();
             if shape.read(bytes, &mut scratch).is_some() {
                 hits += 1;
                 continue;
             }
-            (scratch.fields, scratch.unescaped) = Default::default();
+            scratch.clear();
             let (fixed, _, opaque) = header_json::decode_with_opaque(bytes, &mut scratch).unwrap();
             shape.learn(bytes, fixed, opaque, &scratch);
         }

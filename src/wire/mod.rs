@@ -22,3 +22,5 @@ pub mod send_request;
 mod header_binary;
 mod header_json;
 mod header_shape;
+mod scan;
+mod send_shape;

@@ -1,5 +1,7 @@
 //! Message properties: `name 0x01 value 0x02`, repeated (`MessageDecoder`).
 
+use super::scan::find;
+
 /// Between a name and its value.
 pub const NAME_END: u8 = 1;
 /// Behind a value; the last one may be missing.
@@ -53,10 +55,10 @@ pub fn entries(properties: &[u8]) -> impl Iterator<Item = Entry<'_>> {
     let mut rest = properties;
     std::iter::from_fn(move || {
         while !rest.is_empty() {
-            let end = memchr::memchr(VALUE_END, rest).unwrap_or(rest.len());
+            let end = find(VALUE_END, rest).unwrap_or(rest.len());
             let entry = &rest[..end];
             rest = rest.get(end + 1..).unwrap_or_default();
-            let Some(at) = memchr::memchr(NAME_END, entry) else {
+            let Some(at) = find(NAME_END, entry) else {
                 continue;
             };
             let (name, value) = (&entry[..at], &entry[at + 1..]);

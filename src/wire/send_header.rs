@@ -2,6 +2,7 @@
 
 use super::codes::request;
 use super::header::{FieldError, Header, parse_bool, parse_int, parse_str, required};
+use super::send_shape::SendShape;
 
 /// What a sender says about its message or batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,111 +35,126 @@ pub struct SendHeader<'a> {
     pub batch: bool,
 }
 
+/// Fields that a send must have: the first ones of [`NAMES`].
+const MANDATORY: usize = 8;
+
+/// The fields of a send. In requests 310 and 320 they are called a, b, c and so on.
+const NAMES: [&str; 13] = [
+    "producerGroup",
+    "topic",
+    "defaultTopic",
+    "defaultTopicQueueNums",
+    "queueId",
+    "sysFlag",
+    "bornTimestamp",
+    "flag",
+    "properties",
+    "reconsumeTimes",
+    "unitMode",
+    "maxReconsumeTimes",
+    "batch",
+];
+
+/// The number in [`NAMES`] of a field of request `code`.
+pub(super) fn place(code: i32, name: &[u8]) -> Option<usize> {
+    match (code, name) {
+        (request::SEND_MESSAGE, _) => NAMES.iter().position(|known| known.as_bytes() == name),
+        (_, &[letter]) => {
+            let place = usize::from(letter).checked_sub(usize::from(b'a'))?;
+            (place < NAMES.len()).then_some(place)
+        }
+        _ => None,
+    }
+}
+
 impl<'a> SendHeader<'a> {
+    const EMPTY: SendHeader<'static> = SendHeader {
+        producer_group: b"",
+        topic: "",
+        default_topic: "",
+        default_topic_queue_nums: 0,
+        queue_id: 0,
+        sys_flag: 0,
+        born_timestamp: 0,
+        flag: 0,
+        properties: b"",
+        reconsume_times: 0,
+        max_reconsume_times: None,
+        unit_mode: false,
+        batch: false,
+    };
+
     /// Reads the header of request 10 (long names), 310 or 320 (letters).
     ///
     /// # Errors
     /// [`FieldError`] for the first field that is missing or not of its type.
     pub fn parse(header: &Header<'a>) -> Result<SendHeader<'a>, FieldError> {
-        let mut raw = Raw::default();
-        if header.fixed.code == request::SEND_MESSAGE {
-            raw.collect_names(header);
-        } else {
-            raw.collect_letters(header);
+        let Some(shape) = header.shape() else {
+            return SendHeader::parse_all(header);
+        };
+        if let Some(known) = shape.send.get() {
+            // What is wrong is told as of any other header.
+            let all = |_| SendHeader::parse_all(header);
+            return known.parse(header).or_else(all);
         }
-        // Clients that write every field write an absent number as "".
-        let optional = |field, bytes: Option<&'a [u8]>| match bytes {
-            None | Some(b"") => Ok(None),
-            Some(bytes) => parse_int(field, bytes).map(Some),
-        };
-        let flag = |field, bytes: Option<&'a [u8]>| match bytes {
-            None => Ok(false),
-            Some(bytes) => parse_bool(field, bytes),
-        };
-        Ok(SendHeader {
-            producer_group: required("producerGroup", raw.producer_group)?,
-            topic: parse_str("topic", required("topic", raw.topic)?)?,
-            default_topic: parse_str("defaultTopic", required("defaultTopic", raw.default_topic)?)?,
-            default_topic_queue_nums: parse_int(
-                "defaultTopicQueueNums",
-                required("defaultTopicQueueNums", raw.default_topic_queue_nums)?,
-            )?,
-            queue_id: parse_int("queueId", required("queueId", raw.queue_id)?)?,
-            sys_flag: parse_int("sysFlag", required("sysFlag", raw.sys_flag)?)?,
-            born_timestamp: parse_int(
-                "bornTimestamp",
-                required("bornTimestamp", raw.born_timestamp)?,
-            )?,
-            flag: parse_int("flag", required("flag", raw.flag)?)?,
-            properties: raw.properties.unwrap_or(b""),
-            reconsume_times: optional("reconsumeTimes", raw.reconsume_times)?.unwrap_or(0),
-            max_reconsume_times: optional("maxReconsumeTimes", raw.max_reconsume_times)?,
-            unit_mode: flag("unitMode", raw.unit_mode)?,
-            batch: flag("batch", raw.batch)?,
-        })
+        let send = SendHeader::parse_all(header)?;
+        let _ = shape
+            .send
+            .set(SendShape::of(shape, header.fixed.code, &send));
+        Ok(send)
+    }
+
+    /// The same, from all fields.
+    pub(super) fn parse_all(header: &Header<'a>) -> Result<SendHeader<'a>, FieldError> {
+        let mut values = [None; NAMES.len()];
+        for (name, value) in header.fields() {
+            if let Some(place) = place(header.fixed.code, name) {
+                values[place] = Some(value);
+            }
+        }
+        let mut send = SendHeader::EMPTY;
+        for (place, value) in values.into_iter().enumerate() {
+            match value {
+                Some(value) => send.set(place, value)?,
+                None if place < MANDATORY => {
+                    required(NAMES[place], value)?;
+                }
+                None => {}
+            }
+        }
+        Ok(send)
+    }
+
+    /// Takes the value of the field at `place` of [`NAMES`].
+    ///
+    /// # Errors
+    /// [`FieldError`]: it is not of its type.
+    #[inline]
+    pub(super) fn set(&mut self, place: usize, value: &'a [u8]) -> Result<(), FieldError> {
+        let name = NAMES[place];
+        match place {
+            0 => self.producer_group = value,
+            1 => self.topic = parse_str(name, value)?,
+            2 => self.default_topic = parse_str(name, value)?,
+            3 => self.default_topic_queue_nums = parse_int(name, value)?,
+            4 => self.queue_id = parse_int(name, value)?,
+            5 => self.sys_flag = parse_int(name, value)?,
+            6 => self.born_timestamp = parse_int(name, value)?,
+            7 => self.flag = parse_int(name, value)?,
+            8 => self.properties = value,
+            9 => self.reconsume_times = optional(name, value)?.unwrap_or(0),
+            10 => self.unit_mode = parse_bool(name, value)?,
+            11 => self.max_reconsume_times = optional(name, value)?,
+            _ => self.batch = parse_bool(name, value)?,
+        }
+        Ok(())
     }
 }
 
-#[derive(Default)]
-struct Raw<'a> {
-    producer_group: Option<&'a [u8]>,
-    topic: Option<&'a [u8]>,
-    default_topic: Option<&'a [u8]>,
-    default_topic_queue_nums: Option<&'a [u8]>,
-    queue_id: Option<&'a [u8]>,
-    sys_flag: Option<&'a [u8]>,
-    born_timestamp: Option<&'a [u8]>,
-    flag: Option<&'a [u8]>,
-    properties: Option<&'a [u8]>,
-    reconsume_times: Option<&'a [u8]>,
-    unit_mode: Option<&'a [u8]>,
-    max_reconsume_times: Option<&'a [u8]>,
-    batch: Option<&'a [u8]>,
-}
-
-impl<'a> Raw<'a> {
-    fn collect_letters(&mut self, header: &Header<'a>) {
-        for (key, value) in header.fields() {
-            let &[letter] = key else { continue };
-            let place = match letter {
-                b'a' => &mut self.producer_group,
-                b'b' => &mut self.topic,
-                b'c' => &mut self.default_topic,
-                b'd' => &mut self.default_topic_queue_nums,
-                b'e' => &mut self.queue_id,
-                b'f' => &mut self.sys_flag,
-                b'g' => &mut self.born_timestamp,
-                b'h' => &mut self.flag,
-                b'i' => &mut self.properties,
-                b'j' => &mut self.reconsume_times,
-                b'k' => &mut self.unit_mode,
-                b'l' => &mut self.max_reconsume_times,
-                b'm' => &mut self.batch,
-                _ => continue,
-            };
-            *place = Some(value);
-        }
-    }
-
-    fn collect_names(&mut self, header: &Header<'a>) {
-        for (key, value) in header.fields() {
-            let place = match key {
-                b"producerGroup" => &mut self.producer_group,
-                b"topic" => &mut self.topic,
-                b"defaultTopic" => &mut self.default_topic,
-                b"defaultTopicQueueNums" => &mut self.default_topic_queue_nums,
-                b"queueId" => &mut self.queue_id,
-                b"sysFlag" => &mut self.sys_flag,
-                b"bornTimestamp" => &mut self.born_timestamp,
-                b"flag" => &mut self.flag,
-                b"properties" => &mut self.properties,
-                b"reconsumeTimes" => &mut self.reconsume_times,
-                b"unitMode" => &mut self.unit_mode,
-                b"maxReconsumeTimes" => &mut self.max_reconsume_times,
-                b"batch" => &mut self.batch,
-                _ => continue,
-            };
-            *place = Some(value);
-        }
+/// Clients that write every field write an absent number as "".
+fn optional(name: &'static str, value: &[u8]) -> Result<Option<i32>, FieldError> {
+    match value {
+        b"" => Ok(None),
+        value => parse_int(name, value).map(Some),
     }
 }
