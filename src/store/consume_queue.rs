@@ -140,15 +140,12 @@ impl Queue {
         self.recent.get(index as usize).copied()
     }
 
-    /// Takes a copy of the entries that the files lack, `max` at most.
-    pub fn unwritten(&self, max: usize) -> (u64, Vec<u8>) {
+    /// Takes a copy of the entries that the files lack, from `on_file` on, `max` at most.
+    pub(super) fn unwritten(&self, max: usize) -> Pieces<[u8; ENTRY_BYTES]> {
         let skip = (self.on_file - self.recent_start().min(self.on_file)) as usize;
         let count = (self.recent.len() - skip).min(max);
-        let mut bytes = Vec::with_capacity(count * ENTRY_BYTES);
-        for entry in self.recent.range(skip..skip + count) {
-            bytes.extend_from_slice(&entry.to_bytes());
-        }
-        (self.on_file, bytes)
+        let entries = self.recent.range(skip..skip + count);
+        entries.map(|entry| entry.to_bytes()).collect()
     }
 
     /// Entries below `end` are in the files now: those that memory need not keep go.
@@ -384,12 +381,11 @@ mod tests {
                     let physical = queue.next as i64;
                     queue.push(Entry { physical, size: 1, tags_code: 0 });
                 }
-                let (first, bytes) = queue.unwritten(write as usize);
-                prop_assert_eq!(first, queue.on_file);
-                for (n, entry) in bytes.chunks_exact(ENTRY_BYTES).enumerate() {
+                let (first, entries) = (queue.on_file, queue.unwritten(write as usize));
+                for (n, entry) in entries.range(0..usize::MAX).enumerate() {
                     prop_assert_eq!(Entry::from_bytes(entry).physical as u64, first + n as u64);
                 }
-                queue.written(first + (bytes.len() / ENTRY_BYTES) as u64);
+                queue.written(first + entries.len() as u64);
                 if write % 3 == 0 {
                     queue.cool();
                     prop_assert_eq!(queue.recent_start(), queue.on_file);

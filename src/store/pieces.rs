@@ -28,6 +28,14 @@ impl<T> Default for Pieces<T> {
     }
 }
 
+impl<T: Copy> FromIterator<T> for Pieces<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Pieces<T> {
+        let mut pieces = Pieces::default();
+        values.into_iter().for_each(|value| pieces.push(value));
+        pieces
+    }
+}
+
 impl<T: Copy> Pieces<T> {
     /// Values of a full piece.
     const FULL: usize = PIECE_BYTES / size_of::<T>();

@@ -12,8 +12,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::consume_queue::{ENTRY_BYTES, Entry, FirstReadable, Queues, first_at};
-use super::edge::{Files, Mode, Patience, if_there};
+use super::edge::{Files, Mode, Patience, StoreFile, if_there};
 use super::layout::{consume_queue_root, file_name, offset_of_name};
+use super::pieces::Pieces;
 
 /// The folder of one queue.
 pub fn dir(shard_dir: &Path, topic: &str, queue_id: i32) -> PathBuf {
@@ -30,7 +31,14 @@ pub struct WriteJob {
     /// Queue offset of the first entry.
     pub first: u64,
     /// The entries as they lie in the file.
-    pub bytes: Vec<u8>,
+    pub entries: Pieces<[u8; ENTRY_BYTES]>,
+}
+
+impl WriteJob {
+    /// Queue offset behind the last entry.
+    pub fn end(&self) -> u64 {
+        self.first + self.entries.len() as u64
+    }
 }
 
 /// What was written and is not durable yet.
@@ -117,30 +125,49 @@ pub fn write(
     touched: &mut Touched,
 ) -> io::Result<()> {
     let mut at = job.first * ENTRY_BYTES as u64;
-    let mut rest = &job.bytes[..];
-    while !rest.is_empty() {
-        let base = at - at % file_bytes;
-        let path = job.dir.join(file_name(base));
-        let len = rest.len().min((base + file_bytes - at) as usize);
-        let file = match files.open(&path, Mode::Create) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                files.create_dir_all(&job.dir)?;
-                files.open(&path, Mode::Create)?
-            }
-            other => other?,
-        };
-        if file.len()? < file_bytes {
-            // It is new, and so may its folder and that of its topic be.
-            let root_too = job.dir.ancestors().take(3).map(Path::to_owned);
-            touched.dirs.extend(root_too);
-            file.set_len(file_bytes)?;
+    let mut opened = None;
+    for piece in job.entries.slices() {
+        let mut rest = piece.as_flattened();
+        while !rest.is_empty() {
+            let base = at - at % file_bytes;
+            let file = match opened.take().filter(|(of, _)| *of == base) {
+                Some((_, file)) => file,
+                None => open_to_write(files, &job.dir, base, file_bytes, touched)?,
+            };
+            let len = rest.len().min((base + file_bytes - at) as usize);
+            file.write_at(&rest[..len], at - base)?;
+            opened = Some((base, file));
+            at += len as u64;
+            rest = &rest[len..];
         }
-        file.write_at(&rest[..len], at - base)?;
-        touched.files.insert(path);
-        at += len as u64;
-        rest = &rest[len..];
     }
     Ok(())
+}
+
+/// The file of a queue that begins at byte `base`, made if it is not there.
+fn open_to_write(
+    files: &dyn Files,
+    dir: &Path,
+    base: u64,
+    file_bytes: u64,
+    touched: &mut Touched,
+) -> io::Result<Box<dyn StoreFile>> {
+    let path = dir.join(file_name(base));
+    let file = match files.open(&path, Mode::Create) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            files.create_dir_all(dir)?;
+            files.open(&path, Mode::Create)?
+        }
+        other => other?,
+    };
+    if file.len()? < file_bytes {
+        // It is new, and so may its folder and that of its topic be.
+        let root_too = dir.ancestors().take(3).map(Path::to_owned);
+        touched.dirs.extend(root_too);
+        file.set_len(file_bytes)?;
+    }
+    touched.files.insert(path);
+    Ok(file)
 }
 
 /// Files that are made durable one by one. Where there are more the whole file system
@@ -427,8 +454,8 @@ mod tests {
             let mut next = start - start % 10;
             let first = next;
             for run in runs {
-                let bytes = entries(next..next + run).iter().flat_map(|e| e.to_bytes()).collect();
-                write(&Disk, &WriteJob { dir: dir.clone(), first: next, bytes }, FILE_BYTES, &mut Touched::default()).unwrap();
+                let entries = entries(next..next + run).iter().map(|e| e.to_bytes()).collect();
+                write(&Disk, &WriteJob { dir: dir.clone(), first: next, entries }, FILE_BYTES, &mut Touched::default()).unwrap();
                 next += run;
             }
             if short && next % 10 != 0 {

@@ -177,7 +177,7 @@ impl QueueRecovery<'_> {
             let job = WriteJob {
                 dir: queue_files::dir(self.dir, topic, queue_id),
                 first: at,
-                bytes: Entry::NOTHING.to_bytes().repeat(count as usize),
+                entries: (0..count).map(|_| Entry::NOTHING.to_bytes()).collect(),
             };
             queue_files::write(self.files, &job, file_bytes, touched)?;
             at += count;

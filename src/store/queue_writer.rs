@@ -4,7 +4,6 @@ use std::io;
 use std::rc::Rc;
 
 use super::checkpoint::{Checkpoint, IndexMark, Stored};
-use super::consume_queue::ENTRY_BYTES;
 use super::edge::Files;
 use super::handle::Shared;
 use super::index;
@@ -148,7 +147,7 @@ fn write_jobs(
     for job in jobs {
         let written = queue_files::write(files, job, settings.queue_file_bytes, touched);
         outcome.done.push(match written {
-            Ok(()) => Some(job.first + (job.bytes.len() / ENTRY_BYTES) as u64),
+            Ok(()) => Some(job.end()),
             Err(error) => {
                 outcome.fault.get_or_insert(error);
                 None

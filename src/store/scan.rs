@@ -87,14 +87,13 @@ impl Scan<'_> {
             if queue.next - queue.on_file <= UNWRITTEN_MAX {
                 return Ok(());
             }
-            let (first, bytes) = queue.unwritten(UNWRITTEN_MAX as usize);
             let job = WriteJob {
                 dir: queue_dir.clone(),
-                first,
-                bytes,
+                first: queue.on_file,
+                entries: queue.unwritten(UNWRITTEN_MAX as usize),
             };
             queue_files::write(files, &job, file_bytes, touched)?;
-            queue.written(first + UNWRITTEN_MAX);
+            queue.written(job.end());
             Ok(())
         };
         while queue.next < offset {

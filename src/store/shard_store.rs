@@ -622,14 +622,18 @@ impl ShardStore {
                 later.push(index);
                 continue;
             }
-            let (first, bytes) = queue.unwritten(bytes_max / ENTRY_BYTES);
-            if bytes.is_empty() {
+            let entries = queue.unwritten(bytes_max / ENTRY_BYTES);
+            if entries.is_empty() {
                 continue;
             }
-            bytes_taken += bytes.len();
-            whole &= first + (bytes.len() / ENTRY_BYTES) as u64 == queue.next;
-            let dir = queue_files::dir(dir, &queue.topic, queue.queue_id);
-            jobs.push((index, WriteJob { dir, first, bytes }));
+            bytes_taken += entries.len() * ENTRY_BYTES;
+            let job = WriteJob {
+                dir: queue_files::dir(dir, &queue.topic, queue.queue_id),
+                first: queue.on_file,
+                entries,
+            };
+            whole &= job.end() == queue.next;
+            jobs.push((index, job));
         }
         let all = later.is_empty() && whole;
         self.dirty = later;

@@ -1,6 +1,6 @@
 //! Message properties: `name 0x01 value 0x02`, repeated (`MessageDecoder`).
 
-use super::scan::find;
+use super::scan::{find, find_either};
 
 /// Between a name and its value.
 pub const NAME_END: u8 = 1;
@@ -51,21 +51,23 @@ pub struct Entry<'a> {
 }
 
 /// The properties that [`iter`] walks over, as they are written.
+#[inline]
 pub fn entries(properties: &[u8]) -> impl Iterator<Item = Entry<'_>> {
     let mut rest = properties;
     std::iter::from_fn(move || {
         while !rest.is_empty() {
-            let end = find(VALUE_END, rest).unwrap_or(rest.len());
+            let at = find_either(NAME_END, VALUE_END, rest).unwrap_or(rest.len());
+            let has_name = rest.get(at) == Some(&NAME_END);
+            let end = match has_name {
+                true => find(VALUE_END, &rest[at..]).map_or(rest.len(), |behind| at + behind),
+                false => at,
+            };
             let entry = &rest[..end];
             rest = rest.get(end + 1..).unwrap_or_default();
-            let Some(at) = find(NAME_END, entry) else {
-                continue;
-            };
-            let (name, value) = (&entry[..at], &entry[at + 1..]);
-            if !name.is_empty() && !value.is_empty() {
+            if has_name && at > 0 && at + 1 < end {
                 return Some(Entry {
-                    name,
-                    value,
+                    name: &entry[..at],
+                    value: &entry[at + 1..],
                     written: entry,
                 });
             }
@@ -128,6 +130,19 @@ mod tests {
             }
             let read: Vec<_> = iter(&bytes).map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
             prop_assert_eq!(read, entries);
+        }
+
+        #[test]
+        fn any_bytes_are_parted_at_the_ends_of_values_and_then_of_names(
+            bytes in prop::collection::vec(prop::sample::select(b"\x01\x02ab\xff".to_vec()), 0..90),
+        ) {
+            let parted = bytes.split(|&byte| byte == VALUE_END).filter_map(|written| {
+                let at = written.iter().position(|&byte| byte == NAME_END)?;
+                let (name, value) = (&written[..at], &written[at + 1..]);
+                (!name.is_empty() && !value.is_empty()).then_some((name, value, written))
+            });
+            let read = entries(&bytes).map(|entry| (entry.name, entry.value, entry.written));
+            prop_assert!(read.eq(parted));
         }
     }
 

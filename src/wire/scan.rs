@@ -2,7 +2,7 @@
 //! bytes, before a vector search that is called for them has begun.
 
 /// Bytes that are looked at here; what is farther away is left to a vector search.
-const NEAR: usize = 4 * WORD;
+const NEAR: usize = 8 * WORD;
 
 const WORD: usize = size_of::<u64>();
 const LOW: u64 = u64::from_ne_bytes([0x01; WORD]);
