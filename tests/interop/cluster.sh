@@ -1,4 +1,4 @@
-# Starts, asks and stops nameservers and brokers. Sourced by run and broker-ctl; needs $WORK, $CACHE and $TARGET.
+# Starts, asks and stops nameservers and brokers. Sourced by run and what it calls; needs $WORK, $SHARED, $CACHE and $TARGET.
 #
 # An Apache broker on a busy machine takes half a minute to start or to stop, and more while its device is behind.
 NODE_SECONDS=180
@@ -22,19 +22,19 @@ port_accepts() { # port
   (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
 }
 
-# A free port below the range that the kernel gives to outgoing connections, with its neighbours free too: an Apache broker
-# also opens port-2 and port+1.
+# A free port below the range that the kernel gives to outgoing connections, with those free too that a node opens beside it: an
+# Apache broker port-2 and port+1, the second shard of a process port+10. Several may ask at once: the port belongs to whoever
+# makes its folder.
 free_port() {
-  local port try neighbour taken
+  local port try offset taken
   for ((try = 0; try < 200; try++)); do
-    port=$((20000 + (RANDOM % 3000) * 4))
+    port=$((20000 + (RANDOM % 750) * 16))
+    mkdir "$SHARED/ports/$port" 2>/dev/null || continue
     taken=
-    [[ -e $WORK/ports/$port ]] && continue
-    for neighbour in $((port - 2)) "$port" $((port + 1)); do
-      port_accepts "$neighbour" && taken=1
+    for offset in -2 0 1 10; do
+      if port_accepts $((port + offset)); then taken=1; fi
     done
     if [[ -z $taken ]]; then
-      mkdir -p "$WORK/ports" && touch "$WORK/ports/$port"
       echo "$port"
       return
     fi
@@ -168,12 +168,12 @@ new_cluster() { # name, broker port, nameserver port, topic that shows it is reg
   node_start "$1"
 }
 
-stop_all_nodes() {
+stop_all_nodes() { # signal
   local dir
   for dir in "$WORK"/nodes/*/; do
-    [[ -d $dir ]] && kill -TERM "$(cat "$dir/pid" 2>/dev/null)" 2>/dev/null || true
+    [[ -d $dir ]] && kill "-$1" "$(cat "$dir/pid" 2>/dev/null)" 2>/dev/null || true
   done
   for dir in "$WORK"/nodes/*/; do
-    [[ -d $dir ]] && node_stop "$(basename "$dir")" TERM || true
+    [[ -d $dir ]] && node_stop "$(basename "$dir")" "$1" || true
   done
 }
