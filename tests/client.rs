@@ -2,6 +2,8 @@
 
 mod common;
 
+#[path = "client/examples.rs"]
+mod examples;
 #[path = "client/impostor.rs"]
 mod impostor;
 #[path = "client/producer.rs"]

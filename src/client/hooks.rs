@@ -11,6 +11,8 @@ use super::message::{MessageQueue, ReceivedMessage, SendResult};
 use crate::wire::command::{Request, Response};
 
 /// Sees each request before it is sent, and each answer (`RPCHook`).
+///
+#[doc = example!("sign_requests")]
 pub trait RequestHook: Send + Sync {
     /// Before `request` goes to `address`: ext fields may be added, as a signature is.
     fn before_request(&self, address: &str, request: &mut Request) {
@@ -47,6 +49,8 @@ pub struct SendContext<'a> {
 }
 
 /// Sees each try of a send, and what it came to (`SendMessageHook`).
+///
+#[doc = example!("count_tries")]
 pub trait SendHook: Send + Sync {
     /// Before a try.
     fn before_send(&self, context: &SendContext<'_>) {

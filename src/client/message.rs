@@ -134,6 +134,8 @@ impl Message {
 
     /// Delays the delivery by a level of the broker's `messageDelayLevel`: 1 is 1 s, 3 is
     /// 10 s, 18 is 2 h unless the broker says otherwise; 0 is no delay.
+    ///
+    #[doc = example!("send_later")]
     #[must_use]
     pub fn delay_level(mut self, level: u32) -> Message {
         self.unset(name::DELAY);
@@ -160,6 +162,8 @@ impl Message {
     /// Messages with the same sharding key go to the same queue, as long as the topic's
     /// queues stay the same, and are in order there. The queue is the one that Java's
     /// `SelectMessageQueueByHash` picks for the same text.
+    ///
+    #[doc = example!("send_in_order")]
     #[must_use]
     pub fn sharding_key(mut self, key: impl AsRef<str>) -> Message {
         self.set(SHARDING_KEY, key.as_ref());

@@ -15,24 +15,13 @@
 //!
 //! [`admin`] is apart from them: what an operator asks, over blocking connections of [`remote`].
 //!
-//! ```no_run
-//! use ringmq::client::{
-//!     ClientSettings, Message, Producer, ProducerSettings, PushConsumer, PushConsumerSettings,
-//! };
+//! Examples get the addresses of nameservers, `"127.0.0.1:9876"` for one on this machine:
 //!
-//! let client = ClientSettings::with_name_servers("127.0.0.1:9876");
-//! let consumer = PushConsumer::start(
-//!     &client,
-//!     PushConsumerSettings::new("kitchen"),
-//!     [("orders", "*")],
-//!     |batch| println!("{:?}", batch.messages[0].body()),
-//! )?;
-//! let producer = Producer::start(&client, ProducerSettings::new("shop"))?;
-//! producer.send(Message::new("orders", "one coffee").tag("new"))?;
-//! producer.shutdown()?;
-//! consumer.shutdown()?;
-//! # Ok::<(), ringmq::client::Error>(())
-//! ```
+#![doc = concat!(
+    "```no_run\n",
+    include_str!("../../tests/client/examples/produce_and_consume.rs"),
+    "```"
+)]
 //!
 //! # What a program needs
 //! Linux with io_uring (5.8 or newer). No runtime: each client instance has a thread of its own
@@ -47,6 +36,22 @@
 //! Each producer and consumer has a client instance of its own, with its own connections,
 //! unless [`ClientSettings::instance_name`] is set: those with the same name, nameservers and
 //! unit share one.
+
+/// An example for the documentation; the tests run it.
+macro_rules! example {
+    ($name:literal) => {
+        concat!(
+            "```no_run\n",
+            include_str!(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/tests/client/examples/",
+                $name,
+                ".rs"
+            )),
+            "```"
+        )
+    };
+}
 
 pub mod admin;
 pub mod core;

@@ -29,9 +29,12 @@ type Selector = Box<dyn FnOnce(&[MessageQueue], &Message) -> usize + Send>;
 /// let request = SendRequest::from(Message::new("orders", "one coffee"))
 ///     .select(move |queues, _message| order % queues.len())
 ///     .timeout(Duration::from_millis(500));
-/// let batch = SendRequest::from(vec![Message::new("orders", "two"), Message::new("orders", "three")]);
-/// # let _ = (request, batch);
+/// # let _ = request;
 /// ```
+///
+/// A batch:
+///
+#[doc = example!("send_batch")]
 pub struct SendRequest {
     what: What,
     to: To,
@@ -110,47 +113,16 @@ impl SendRequest {
 ///
 /// Blocking:
 ///
-/// ```no_run
-/// use ringmq::client::{ClientSettings, Message, Producer, ProducerSettings};
-///
-/// let client = ClientSettings::with_name_servers("127.0.0.1:9876");
-/// let producer = Producer::start(&client, ProducerSettings::new("shop"))?;
-/// let sent = producer.send(Message::new("orders", "one coffee").key("4711"))?;
-/// println!("{} is in {} at {}", sent.message_id, sent.queue, sent.queue_offset);
-/// # Ok::<(), ringmq::client::Error>(())
-/// ```
+#[doc = example!("send")]
 ///
 /// In any async runtime, or none. A send begins when it is called, so that many can be on their
 /// way before the first is awaited:
 ///
-/// ```no_run
-/// # use ringmq::client::{ClientSettings, Message, Producer, ProducerSettings};
-/// # async fn example() -> ringmq::client::Result<()> {
-/// # let client = ClientSettings::with_name_servers("127.0.0.1:9876");
-/// let producer = Producer::start_async(&client, ProducerSettings::new("shop")).await?;
-/// let sends: Vec<_> = (0..64)
-///     .map(|n| producer.send_async(Message::new("orders", format!("coffee {n}"))))
-///     .collect();
-/// for send in sends {
-///     send.await?;
-/// }
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!("send_async")]
 ///
 /// With a callback, which is called on a thread for callbacks:
 ///
-/// ```no_run
-/// # use ringmq::client::{ClientSettings, Message, Producer, ProducerSettings};
-/// # let client = ClientSettings::with_name_servers("127.0.0.1:9876");
-/// # let producer = Producer::start(&client, ProducerSettings::new("shop"))?;
-/// producer.send_with(Message::new("orders", "one tea"), |sent| match sent {
-///     Ok(sent) => println!("stored at {}", sent.queue_offset),
-///     Err(error) if error.is_retryable() => eprintln!("again later: {error}"),
-///     Err(error) => eprintln!("never: {error}"),
-/// });
-/// # Ok::<(), ringmq::client::Error>(())
-/// ```
+#[doc = example!("send_with_callback")]
 #[derive(Clone)]
 pub struct Producer(Arc<Inner>);
 

@@ -26,19 +26,11 @@ const STOP_MS: u64 = 3_000;
 /// are named with [`PullConsumer::assign`]. Messages are fetched ahead, within the thresholds
 /// of the settings; unless `auto_commit` is off, what a poll has answered is committed by and by.
 ///
-/// ```no_run
-/// use ringmq::client::{ClientSettings, PullConsumer, PullConsumerSettings};
-/// use std::time::Duration;
+#[doc = example!("pull")]
 ///
-/// let client = ClientSettings::with_name_servers("127.0.0.1:9876");
-/// let consumer = PullConsumer::start(&client, PullConsumerSettings::new("audit"), [("orders", "*")])?;
-/// for message in consumer.poll(Duration::from_secs(5))? {
-///     println!("{} {}", message.queue, message.queue_offset);
-/// }
-/// consumer.commit().wait()?;
-/// consumer.shutdown()?;
-/// # Ok::<(), ringmq::client::Error>(())
-/// ```
+/// With queues and offsets of the application's own choice:
+///
+#[doc = example!("assign_and_seek")]
 #[derive(Clone)]
 pub struct PullConsumer(Arc<Inner>);
 

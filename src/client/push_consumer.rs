@@ -88,42 +88,19 @@ pub struct Batch {
 /// and `Ok(())` for success, `Err` for messages that are to come again. A panic counts as such an
 /// error. (In a program that is built with `panic = "abort"` it ends the program.)
 ///
-/// ```no_run
-/// use ringmq::client::{ClientSettings, PushConsumer, PushConsumerSettings};
-///
-/// let client = ClientSettings::with_name_servers("127.0.0.1:9876");
-/// let consumer = PushConsumer::start(
-///     &client,
-///     PushConsumerSettings::new("billing"),
-///     [("orders", "paid || refunded")],
-///     |batch| {
-///         for message in &batch.messages {
-///             println!("{}: {} bytes", message.queue, message.body().len());
-///         }
-///     },
-/// )?;
-/// std::thread::sleep(std::time::Duration::from_secs(60));
-/// consumer.shutdown()?;
-/// # Ok::<(), ringmq::client::Error>(())
-/// ```
+#[doc = example!("consume_concurrently")]
 ///
 /// In order, queue by queue, with failures that make the queue wait:
 ///
-/// ```no_run
-/// use ringmq::client::{ClientSettings, Listening, PushConsumer, PushConsumerSettings};
+#[doc = example!("consume_in_order")]
 ///
-/// let settings = PushConsumerSettings {
-///     listening: Listening::Orderly,
-///     ..PushConsumerSettings::new("ledger")
-/// };
-/// let client = ClientSettings::with_name_servers("127.0.0.1:9876");
-/// let consumer = PushConsumer::start(&client, settings, [("entries", "*")], |batch| {
-///     let text = std::str::from_utf8(batch.messages[0].body())?;
-///     println!("{text}");
-///     Ok::<(), std::str::Utf8Error>(())
-/// })?;
-/// # Ok::<(), ringmq::client::Error>(())
-/// ```
+/// A message that is to come again after a time that the listener chooses:
+///
+#[doc = example!("retry_later")]
+///
+/// Every member of the group gets every message, and keeps its offsets in a file:
+///
+#[doc = example!("broadcast")]
 #[derive(Clone)]
 pub struct PushConsumer(Arc<Inner>);
 

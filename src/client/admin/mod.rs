@@ -3,17 +3,7 @@
 //! [`Admin`] keeps a connection to everyone it has asked and blocks its caller. Every answer is
 //! checked before it is used; an answer that cannot be true is an [`AdminFault::Unsound`].
 //!
-//! ```no_run
-//! use ringmq::client::admin::Admin;
-//! use std::time::Duration;
-//!
-//! let mut admin = Admin::new("127.0.0.1:9876", Duration::from_secs(5))?;
-//! for topic in admin.topic_list()? {
-//!     let route = admin.route(&topic)?;
-//!     println!("{topic}: {} brokers", route.broker_datas.len());
-//! }
-//! # Ok::<(), ringmq::client::admin::AdminError>(())
-//! ```
+#![doc = example!("list_topics")]
 
 mod body;
 mod brokers;
