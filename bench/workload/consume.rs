@@ -56,6 +56,7 @@ pub(super) fn catch_up(session: &Session<'_>, run: &mut Run) -> Result<(), Strin
                 None => Ledger::None,
             },
             wait_ms: 0,
+            gives_way: false,
         }),
         disturb: None,
     })?;
@@ -100,6 +101,7 @@ pub(super) fn tail(session: &Session<'_>, run: &mut Run) -> Result<(), String> {
             },
             ledger: Ledger::None,
             wait_ms: WAIT_MS,
+            gives_way: false,
         }),
         disturb: None,
     })?;

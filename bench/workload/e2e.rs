@@ -37,6 +37,7 @@ pub(super) fn run(session: &Session<'_>, run: &mut Run) -> Result<(), String> {
             },
             ledger: Ledger::Open(spec.connections),
             wait_ms: WAIT_MS,
+            gives_way: false,
         }),
         disturb: None,
     })?;

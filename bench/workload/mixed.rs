@@ -52,6 +52,7 @@ pub(super) fn run(session: &Session<'_>, run: &mut Run) -> Result<(), String> {
             },
             ledger: Ledger::None,
             wait_ms: 0,
+            gives_way: true,
         }),
         ..phase
     })?;

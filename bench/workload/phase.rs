@@ -6,7 +6,7 @@ use crate::bench::load::connection::Connection;
 use crate::bench::load::consumer::{self, Aim, Check, Cursor};
 use crate::bench::load::live::{Busy, Live};
 use crate::bench::load::outage::Outage;
-use crate::bench::load::pacing::Pace;
+use crate::bench::load::pacing::{Pace, give_way};
 use crate::bench::load::producer;
 use crate::bench::load::production::{self, Line};
 use crate::bench::load::template::Pull;
@@ -59,6 +59,8 @@ pub(super) struct Consumers<'a> {
     pub ledger: Ledger,
     /// How long the broker may hold a pull, in ms.
     pub wait_ms: u64,
+    /// Their threads leave the processor to those that send, whose latency is measured.
+    pub gives_way: bool,
 }
 
 /// What readers know of what was sent.
@@ -167,6 +169,7 @@ impl Session<'_> {
         };
         let check = phase.consumers.as_ref().map_or(Check::Nothing, |c| c.check);
         let wait_ms = phase.consumers.as_ref().map_or(0, |c| c.wait_ms);
+        let gives_way = phase.consumers.as_ref().is_some_and(|c| c.gives_way);
         let pulling = consumer::Plan {
             begin,
             window,
@@ -189,7 +192,14 @@ impl Session<'_> {
         std::thread::scope(|scope| {
             let consumers: Vec<_> = consuming
                 .into_iter()
-                .map(|job| scope.spawn(|| consumer::run(&pulling, job)))
+                .map(|job| {
+                    scope.spawn(|| {
+                        if gives_way {
+                            give_way();
+                        }
+                        consumer::run(&pulling, job)
+                    })
+                })
                 .collect();
             let producers: Vec<_> = producing
                 .into_iter()

@@ -169,6 +169,7 @@ pub(super) fn read_back(
             check: Check::Stamps,
             ledger: Ledger::Closed(Arc::clone(&sent), window),
             wait_ms: 0,
+            gives_way: false,
         }),
         disturb: None,
     })?;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::message::{Filter, Message, PullJob};
 use super::reply::{PullReply, write_pull_reply};
 use super::{BrokerShard, count};
-use crate::shard::{LaneKind, spawn};
+use crate::shard::{LaneKind, round_of_its_own, spawn};
 use crate::store::{Entry, Fetch, Missing};
 use crate::wire::codes::response;
 
@@ -126,6 +126,8 @@ impl BrokerShard {
                 );
                 break;
             }
+            // All that waited for the same bytes go on now.
+            round_of_its_own().await;
             match self.read(job) {
                 Read::Missing(next) => missing = next,
                 outcome => return outcome,

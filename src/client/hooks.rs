@@ -108,7 +108,7 @@ pub trait ConsumeHook: Send + Sync {
 /// }
 ///
 /// let mut settings = PushConsumerSettings::new("billing");
-/// settings.setup.fault_hooks.0.push(Arc::new(FullDisk));
+/// settings.setup.fault_hooks.push(Arc::new(FullDisk));
 /// ```
 pub trait FaultHook: Send + Sync {
     /// After `error`, which names the group and whatever else is known of the place.
@@ -132,6 +132,11 @@ impl<H: ?Sized> Default for Hooks<H> {
 }
 
 impl<H: ?Sized> Hooks<H> {
+    /// Adds one, behind those that are there.
+    pub fn push(&mut self, hook: Arc<H>) {
+        self.0.push(hook);
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

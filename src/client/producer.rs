@@ -185,7 +185,8 @@ impl Producer {
     }
 
     /// As [`Producer::send`], with a function that gets the result, on a thread for callbacks
-    /// that all callbacks of the client share. Waits for room as [`Producer::send`] does.
+    /// that all callbacks of the client share. Waits for room as [`Producer::send`] does. A
+    /// shutdown waits for the send, but not for what is done with its result.
     pub fn send_with(
         &self,
         request: impl Into<SendRequest>,

@@ -84,6 +84,12 @@ impl Socket {
         poll_fn(|cx| self.poll_receive(cx, buffer)).await
     }
 
+    /// Waits until there may be something to read, or an error to be had.
+    pub async fn readable(&self) {
+        // Who reads gets the error.
+        let _ = poll_fn(|cx| self.poll_ready(cx)).await;
+    }
+
     /// Ends both directions: whoever waits for it goes on and sees that.
     ///
     /// # Errors

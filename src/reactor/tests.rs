@@ -473,3 +473,31 @@ fn long_turns_are_counted_whatever_task_has_them() {
         assert!(long_turns() > before);
     });
 }
+
+#[test]
+fn of_those_with_much_to_do_one_goes_on_in_a_round() {
+    run(async {
+        let order = Rc::new(RefCell::new(Vec::new()));
+        for busy in 0..3 {
+            let order = order.clone();
+            spawn("busy", async move {
+                for _ in 0..4 {
+                    round_of_its_own().await;
+                    order.borrow_mut().push(Some(busy));
+                }
+            });
+        }
+        while order.borrow().iter().flatten().count() < 12 {
+            order.borrow_mut().push(None);
+            next_turn().await;
+        }
+        let order = order.borrow();
+        assert!(
+            !order.windows(2).any(|pair| pair[0].and(pair[1]).is_some()),
+            "{order:?}"
+        );
+        // Once all wait nobody goes twice before another.
+        let busy: Vec<_> = order.iter().flatten().skip(2).collect();
+        assert!(busy.windows(2).all(|pair| pair[0] != pair[1]), "{order:?}");
+    });
+}

@@ -26,6 +26,10 @@ pub struct ConnLimits {
 /// Time between two looks at idle connections.
 const SWEEP: Duration = Duration::from_secs(5);
 
+/// More bytes than that take long to write, and to get ready: readers of old messages ask for
+/// them.
+const BUSY_BYTES: usize = 16 * 1024;
+
 /// State of one connection.
 pub(super) struct Conn {
     pub peer: SocketAddr,
@@ -33,6 +37,9 @@ pub(super) struct Conn {
     pub out: OutQueue,
     /// Its own task is handling frames and will write when it is done.
     pub in_turn: bool,
+    /// What was last written to it was much ([`BUSY_BYTES`]): its next turn has a round of its
+    /// own.
+    pub is_busy: bool,
     /// It is in the shard's list of connections to be written.
     pub dirty: bool,
     /// Requests of this connection that another shard is about to answer.
@@ -59,6 +66,7 @@ impl Conn {
             socket,
             out: OutQueue::default(),
             in_turn: false,
+            is_busy: false,
             dirty: false,
             awaiting: 0,
             expected: 0,
@@ -161,6 +169,7 @@ impl<M: Send + 'static> Shard<M> {
         if conn.draining || conn.out.is_empty() {
             return;
         }
+        conn.is_busy = conn.out.len() > BUSY_BYTES;
         match conn.out.send(conn.socket.as_raw_fd()) {
             Ok(true) => {
                 conn.last_active = Instant::now();

@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::partial::{COPY_BYTES_MAX, Partial, READ_BYTES, Unhandled, read_buffer};
-use super::{ConnId, Flow, Service, Shard, next_turn, sleep};
+use super::{ConnId, Flow, Service, Shard, next_turn, round_of_its_own, sleep};
 use crate::reactor::{Socket, turn_began};
 use crate::wire::frame::{self, Split};
 
@@ -49,6 +49,10 @@ impl<S: Service> Reader<S> {
     pub async fn connection(&self, id: ConnId, socket: &Socket) {
         let mut partial = Partial::new(&self.counts);
         while self.may_read(id, &mut partial).await {
+            if self.is_busy(id) {
+                socket.readable().await;
+                round_of_its_own().await;
+            }
             // The buffer is borrowed inside the poll only; what was read is used up
             // before anything is awaited.
             let holds_nothing = partial.bytes.is_empty();
@@ -85,6 +89,11 @@ impl<S: Service> Reader<S> {
                 next_turn().await;
             }
         }
+    }
+
+    fn is_busy(&self, id: ConnId) -> bool {
+        let conns = self.shard.conns.borrow();
+        conns.get(id).is_some_and(|conn| conn.is_busy)
     }
 
     fn is_broken(&self, id: ConnId) -> bool {

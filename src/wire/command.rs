@@ -60,6 +60,12 @@ impl Request {
         self
     }
 
+    /// Sets an ext field, in place of the one of that name if there is one.
+    pub fn set(&mut self, key: &str, value: impl ToString) {
+        self.ext.retain(|(name, _)| name != key);
+        self.ext.push((key.to_owned(), value.to_string()));
+    }
+
     /// Sets the body.
     #[must_use]
     pub fn with_body(mut self, body: impl Into<Bytes>) -> Request {
@@ -243,5 +249,24 @@ pub const fn response_fixed(code: i32, opaque: i32) -> Fixed {
 impl From<FieldError> for Response {
     fn from(error: FieldError) -> Response {
         Response::error(response::SYSTEM_ERROR, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_that_is_set_is_there_once() {
+        let mut request = Request::new(34).with("a", 1).with("b", 2).with("a", 3);
+        request.set("a", 4);
+        request.set("c", 5);
+        let fields = [("a", "4"), ("b", "2"), ("c", "5")];
+        assert!(
+            fields
+                .iter()
+                .all(|(name, value)| request.get(name) == Some(value))
+        );
+        assert_eq!(request.ext.len(), fields.len());
     }
 }

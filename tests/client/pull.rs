@@ -216,7 +216,7 @@ fn offsets_that_no_disk_takes_are_told_with_their_path() {
     settings.auto_commit = false;
     settings.poll_timeout_ms = 100;
     settings.setup.message_model = MessageModel::Broadcasting;
-    settings.setup.fault_hooks.0.push(told.clone());
+    settings.setup.fault_hooks.push(told.clone());
     let consumer = PullConsumer::start(&client, settings, [(&*name, "*")]).unwrap();
     let (none, took) = crate::support::timed(|| consumer.poll(None).unwrap());
     assert!(

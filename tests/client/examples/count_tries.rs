@@ -24,7 +24,7 @@ impl SendHook for Tries {
 pub fn count_tries(name_servers: &str) -> Result<()> {
     let tries = Arc::new(Tries::default());
     let mut settings = ProducerSettings::new("shop");
-    settings.send_hooks.0.push(tries.clone());
+    settings.send_hooks.push(tries.clone());
 
     let client = ClientSettings::with_name_servers(name_servers);
     let producer = Producer::start(&client, settings)?;

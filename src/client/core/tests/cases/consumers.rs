@@ -58,7 +58,7 @@ fn watched() -> (World, Arc<Told>) {
     super::sent(&mut world, super::message());
     let mut settings = PullConsumerSettings::new("pull");
     settings.topic_metadata_check_interval_ms = 5_000;
-    settings.queue_hooks.0.push(told.clone());
+    settings.queue_hooks.push(told.clone());
     start_pull(&mut world, settings);
     let assigned = vec![MessageQueue::new("t", "a", 0)];
     assert!(call(&mut world, ConsumerCall::Assign(assigned)).is_ok());

@@ -192,7 +192,7 @@ fn hooks_see_every_request_and_send() {
     });
     let mut world = World::new(1, NAME_SERVER);
     let mut settings = ClientSettings::with_name_servers(NAME_SERVER);
-    settings.request_hooks.0.push(hook.clone());
+    settings.request_hooks.push(hook.clone());
     world.core = Core::with_seed(settings, world.now, 1).unwrap();
     world.routes.insert(
         "t".into(),
@@ -203,7 +203,7 @@ fn hooks_see_every_request_and_send() {
     );
     world.servers.insert("a:1".into(), Server::default());
     let mut settings = ProducerSettings::new("g");
-    settings.send_hooks.0.push(hook.clone());
+    settings.send_hooks.push(hook.clone());
     world.start(settings);
     sent(&mut world, message());
     // Route, heartbeats (on connecting, and as the brokers are new), send.
