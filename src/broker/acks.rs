@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::BrokerShard;
 use super::message::ReplyTo;
 use super::reply::SendReply;
-use crate::reactor::turn_began;
+use crate::shard::turn_began;
 use crate::store::Appended;
 use crate::wire::codes::response;
 

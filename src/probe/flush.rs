@@ -59,11 +59,11 @@ pub fn flush_cost(dir: &Path) -> io::Result<FlushCost> {
 fn measure(path: &Path, direct: bool) -> io::Result<FlushCost> {
     let buffer = noise(WRITE_BYTES)?;
     let direct = if direct { libc::O_DIRECT } else { 0 };
-    let through = filled(path, libc::O_DSYNC | direct)?;
-    let other = path.with_extension("flush.tmp");
-    let flushed = filled(&other, direct);
-    let _ = std::fs::remove_file(&other);
-    let flushed = flushed?;
+    let flushed = filled(path, direct)?;
+    let through = OpenOptions::new()
+        .write(true)
+        .custom_flags(libc::O_DSYNC | direct)
+        .open(path)?;
     let time = |file: &File, n: usize, flush: bool| -> io::Result<Duration> {
         let began = Instant::now();
         file.write_all_at(&buffer, (n * WRITE_BYTES) as u64)?;

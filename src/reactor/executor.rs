@@ -1,7 +1,6 @@
 //! Executors: one a thread.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::cell::Cell;
 use std::fmt::Display;
 use std::io;
 use std::rc::Rc;
@@ -11,6 +10,7 @@ use std::time::Duration;
 use glommio::{LocalExecutor, LocalExecutorBuilder, Placement, PoolPlacement};
 
 use super::ring::{Parts, Reactor};
+use super::rounds;
 use super::turns::{self, in_turns};
 use crate::config::limits::IO_MEMORY_BYTES;
 
@@ -22,17 +22,6 @@ const GLOMMIO_LOOK: Duration = Duration::from_secs(3600);
 
 /// Requests that each of glommio's rings holds: the fewest that it takes.
 const GLOMMIO_ENTRIES: usize = 128;
-
-thread_local! {
-    /// The round under way: from one look for what has come to the next.
-    static ROUND: Cell<u64> = const { Cell::new(1) };
-    /// The last round that somebody took for much work.
-    static TAKEN: Cell<u64> = const { Cell::new(0) };
-    /// Those who wait for one, in their order.
-    static WAITING: RefCell<VecDeque<u64>> = const { RefCell::new(VecDeque::new()) };
-    /// Those who have waited.
-    static WAITED: Cell<u64> = const { Cell::new(0) };
-}
 
 /// The processors that this process may run on.
 ///
@@ -144,12 +133,12 @@ async fn serve(reactor: Rc<Reactor>, is_over: Rc<Cell<bool>>) {
         let turns = turns::count();
         if turns_before.replace(turns) == Some(turns) {
             reactor.wait();
-        } else if TAKEN.get() == ROUND.get() || reactor.since_look() > LOOK {
+        } else if rounds::is_taken() || reactor.since_look() > LOOK {
             reactor.look();
         } else {
             reactor.hear();
         }
-        ROUND.set(ROUND.get() + 1);
+        rounds::begin();
         // Those that were woken, and those that they wake, are before this one.
         next_turn().await;
     }
@@ -160,38 +149,6 @@ async fn serve(reactor: Rc<Reactor>, is_over: Rc<Cell<bool>>) {
 /// ends by itself or with the process.
 pub fn spawn(name: &'static str, task: impl Future<Output = ()> + 'static) {
     glommio::spawn_local(in_turns(name, task)).detach();
-}
-
-/// Who has much to do goes on in a round that nobody else has taken for that: what is ready,
-/// and what comes meanwhile, waits for one of them and not for all.
-pub async fn round_of_its_own() {
-    let wait = Wait::begin();
-    while !wait.is_first() || TAKEN.get() == ROUND.get() {
-        next_turn().await;
-    }
-    TAKEN.set(ROUND.get());
-}
-
-/// A place among those who wait for a round.
-struct Wait(u64);
-
-impl Wait {
-    fn begin() -> Wait {
-        let number = WAITED.get();
-        WAITED.set(number + 1);
-        WAITING.with_borrow_mut(|waiting| waiting.push_back(number));
-        Wait(number)
-    }
-
-    fn is_first(&self) -> bool {
-        WAITING.with_borrow(|waiting| waiting.front() == Some(&self.0))
-    }
-}
-
-impl Drop for Wait {
-    fn drop(&mut self) {
-        WAITING.with_borrow_mut(|waiting| waiting.retain(|number| *number != self.0));
-    }
 }
 
 /// Lets every task that is ready run before this one goes on.

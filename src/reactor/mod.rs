@@ -16,6 +16,7 @@ mod executor;
 mod helper;
 mod operation;
 mod ring;
+mod rounds;
 mod slots;
 mod socket;
 #[cfg(test)]
@@ -24,8 +25,9 @@ mod timers;
 mod turns;
 mod visitors;
 
-pub use executor::{allowed_cpus, block_on, next_turn, round_of_its_own, spawn, spawn_executor};
+pub use executor::{allowed_cpus, block_on, next_turn, spawn, spawn_executor};
 pub use operation::{Operation, operate};
+pub use rounds::round_of_its_own;
 pub use socket::{Socket, connect};
 pub use turns::{begin_turn_anew, long_turns, turn_began};
 

@@ -11,7 +11,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::consume_queue::{ENTRY_BYTES, Entry, FirstReadable, Queues, first_at};
+use super::consume_queue::{ENTRY_BYTES, Entry, FirstReadable, Queue, Queues, first_at};
 use super::edge::{Files, Mode, Patience, StoreFile, if_there};
 use super::layout::{consume_queue_root, file_name, offset_of_name};
 use super::pieces::Pieces;
@@ -35,6 +35,15 @@ pub struct WriteJob {
 }
 
 impl WriteJob {
+    /// What the files of a queue lack, `max` entries at most.
+    pub(super) fn of(queue: &Queue, dir: PathBuf, max: usize) -> WriteJob {
+        WriteJob {
+            dir,
+            first: queue.on_file,
+            entries: queue.unwritten(max),
+        }
+    }
+
     /// Queue offset behind the last entry.
     pub fn end(&self) -> u64 {
         self.first + self.entries.len() as u64

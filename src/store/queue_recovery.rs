@@ -177,7 +177,7 @@ impl QueueRecovery<'_> {
             let job = WriteJob {
                 dir: queue_files::dir(self.dir, topic, queue_id),
                 first: at,
-                entries: (0..count).map(|_| Entry::NOTHING.to_bytes()).collect(),
+                entries: std::iter::repeat_n(Entry::NOTHING.to_bytes(), count as usize).collect(),
             };
             queue_files::write(self.files, &job, file_bytes, touched)?;
             at += count;

@@ -87,11 +87,7 @@ impl Scan<'_> {
             if queue.next - queue.on_file <= UNWRITTEN_MAX {
                 return Ok(());
             }
-            let job = WriteJob {
-                dir: queue_dir.clone(),
-                first: queue.on_file,
-                entries: queue.unwritten(UNWRITTEN_MAX as usize),
-            };
+            let job = WriteJob::of(queue, queue_dir.clone(), UNWRITTEN_MAX as usize);
             queue_files::write(files, &job, file_bytes, touched)?;
             queue.written(job.end());
             Ok(())

@@ -622,16 +622,12 @@ impl ShardStore {
                 later.push(index);
                 continue;
             }
-            let entries = queue.unwritten(bytes_max / ENTRY_BYTES);
-            if entries.is_empty() {
+            let dir = queue_files::dir(dir, &queue.topic, queue.queue_id);
+            let job = WriteJob::of(queue, dir, bytes_max / ENTRY_BYTES);
+            if job.entries.is_empty() {
                 continue;
             }
-            bytes_taken += entries.len() * ENTRY_BYTES;
-            let job = WriteJob {
-                dir: queue_files::dir(dir, &queue.topic, queue.queue_id),
-                first: queue.on_file,
-                entries,
-            };
+            bytes_taken += job.entries.len() * ENTRY_BYTES;
             whole &= job.end() == queue.next;
             jobs.push((index, job));
         }

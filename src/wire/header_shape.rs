@@ -225,13 +225,14 @@ impl Shape {
         self.send = OnceCell::new();
     }
 
-    /// The fields of a header, if all are in order and quoted, with names and, but for
-    /// those that vary, values without escapes.
+    /// The fields of a header, if all are in order, quoted and there once, with names and,
+    /// but for those that vary, values without escapes.
     fn fields_of(&self, bytes: &[u8], scratch: &Scratch) -> Option<Vec<Field>> {
         let mut fields = Vec::with_capacity(scratch.fields.len());
         let mut behind = 0;
         for (at, &(name, value)) in scratch.fields.iter().enumerate() {
-            if name.unescaped || (name.start as usize) < behind {
+            let is_there = |field: &Field| bytes[field.name.range()] == bytes[name.range()];
+            if name.unescaped || (name.start as usize) < behind || fields.iter().any(is_there) {
                 return None;
             }
             let mut reader = Reader {

@@ -14,17 +14,13 @@ pub(super) struct SendShape {
     topic: Box<str>,
     default_topic: Box<str>,
     properties: Box<[u8]>,
-    /// Of each field that varies, what it is; none: nothing that a send has. No value: the
-    /// fields cannot be told apart, as one is there twice.
-    varying: Option<Vec<Option<usize>>>,
+    /// Of each field that varies, what it is; none: nothing that a send has.
+    varying: Vec<Option<usize>>,
 }
 
 impl SendShape {
     /// Of `send`, of request `code`, which has the shape.
     pub fn of(shape: &Shape, code: i32, send: &SendHeader<'_>) -> SendShape {
-        let mut names: Vec<_> = shape.fields().map(|(name, _)| name).collect();
-        names.sort_unstable();
-        let is_unique = names.windows(2).all(|pair| pair[0] != pair[1]);
         let varying = shape.fields().filter(|(_, value)| value.is_none());
         SendShape {
             plain: SendHeader {
@@ -38,7 +34,7 @@ impl SendShape {
             topic: send.topic.into(),
             default_topic: send.default_topic.into(),
             properties: send.properties.into(),
-            varying: is_unique.then(|| varying.map(|(name, _)| place(code, name)).collect()),
+            varying: varying.map(|(name, _)| place(code, name)).collect(),
         }
     }
 
@@ -47,9 +43,6 @@ impl SendShape {
     /// # Errors
     /// As of [`SendHeader::parse`].
     pub fn parse<'a>(&'a self, header: &Header<'a>) -> Result<SendHeader<'a>, FieldError> {
-        let Some(varying) = &self.varying else {
-            return SendHeader::parse_all(header);
-        };
         let mut send = SendHeader {
             producer_group: &self.producer_group,
             topic: &self.topic,
@@ -57,7 +50,7 @@ impl SendShape {
             properties: &self.properties,
             ..self.plain
         };
-        for (place, value) in varying.iter().zip(header.read_values()) {
+        for (place, value) in self.varying.iter().zip(header.read_values()) {
             if let Some(place) = place {
                 send.set(*place, value)?;
             }
@@ -101,7 +94,7 @@ mod tests {
             let plain = Header::decode(&frame, &mut plain).unwrap();
             let shaped = Header::decode_from(&frame, 3, &mut scratch).unwrap();
             let shape = shaped.shape().and_then(|shape| shape.send.get());
-            known += usize::from(shape.is_some_and(|shape| shape.varying.is_some()));
+            known += usize::from(shape.is_some());
             for _ in 0..2 {
                 let (shaped, plain) = (SendHeader::parse(&shaped), SendHeader::parse(&plain));
                 assert_eq!(shaped, plain, "{text}");

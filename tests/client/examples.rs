@@ -67,6 +67,13 @@ fn bodies(records: &[Record]) -> Vec<String> {
     records.iter().map(text).collect()
 }
 
+/// These orders are there, one behind the other.
+fn assert_in_one_queue(server: &Server, orders: [&str; 3]) {
+    let records = sent(server, "orders");
+    assert_eq!(bodies(&records), orders);
+    assert!(records.iter().all(|it| it.queue_id == records[0].queue_id));
+}
+
 /// Makes a topic with one queue and sends these messages to it.
 fn prepare(server: &Server, name: &str, messages: impl IntoIterator<Item = Message>) {
     topic(&mut server.connect(), name, 1);
@@ -124,18 +131,14 @@ fn send_with_callback() {
 fn send_batch() {
     let (server, name_servers) = fresh();
     send_batch::send_batch(&name_servers).unwrap();
-    let records = sent(&server, "orders");
-    assert_eq!(bodies(&records), ["one coffee", "two teas", "three waters"]);
-    assert!(records.iter().all(|it| it.queue_id == records[0].queue_id));
+    assert_in_one_queue(&server, ["one coffee", "two teas", "three waters"]);
 }
 
 #[test]
 fn send_in_order() {
     let (server, name_servers) = fresh();
     send_in_order::send_in_order(&name_servers).unwrap();
-    let records = sent(&server, "orders");
-    assert_eq!(bodies(&records), ["created", "paid", "shipped"]);
-    assert!(records.iter().all(|it| it.queue_id == records[0].queue_id));
+    assert_in_one_queue(&server, ["created", "paid", "shipped"]);
 }
 
 #[test]

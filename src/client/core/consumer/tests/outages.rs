@@ -142,26 +142,37 @@ fn a_broadcasting_consumer_without_readable_offsets_does_not_start() {
     }
 }
 
+/// An orderly consumer that has run for 2 s, and then a message.
+fn world_with_one_message(seed: u64) -> World {
+    let mut world = World::new(seed, 1);
+    world.topic("t", 1);
+    world.join(rules(Kind::Orderly, 0), &["t"]);
+    world.run(2000);
+    world.send("t", "");
+    world
+}
+
+/// Its lock is another member's now.
+fn lose_lock(world: &mut World) {
+    let (now, queue) = (world.now, MessageQueue::new("t", "broker-0", 0));
+    let nothing = Response::body(&b"{\"lockOKMQSet\":[]}"[..]);
+    let consumer = &mut world.clients[0].consumer;
+    let broker = queue.broker_name.clone();
+    consumer.lock_answered(now, &broker, std::slice::from_ref(&queue), now, Ok(nothing));
+}
+
 /// The lock of a queue is another member's before the stop has stored its offset.
 #[test]
 fn a_stop_says_which_offset_the_lock_was_lost_before() {
     for refuses in [true, false] {
-        let mut world = World::new(6, 1);
-        world.topic("t", 1);
-        world.join(rules(Kind::Orderly, 0), &["t"]);
-        world.run(2000);
-        world.send("t", "");
+        let mut world = world_with_one_message(6);
         world.run(500);
         if !refuses {
             world.run(6000);
         }
         world.brokers[0].refuse_commits = refuses;
         world.leave(0, 6000);
-        let (now, queue) = (world.now, MessageQueue::new("t", "broker-0", 0));
-        let nothing = Response::body(&b"{\"lockOKMQSet\":[]}"[..]);
-        let consumer = &mut world.clients[0].consumer;
-        let broker = queue.broker_name.clone();
-        consumer.lock_answered(now, &broker, std::slice::from_ref(&queue), now, Ok(nothing));
+        lose_lock(&mut world);
         world.drain(0);
         world.run(6010);
         assert!(world.clients[0].stopped);
@@ -179,11 +190,7 @@ fn a_stop_says_which_offset_the_lock_was_lost_before() {
 #[test]
 fn who_has_lost_the_lock_does_not_set_the_offset_back() {
     for is_late in [false, true] {
-        let mut world = World::new(8, 1);
-        world.topic("t", 1);
-        world.join(rules(Kind::Orderly, 0), &["t"]);
-        world.run(2000);
-        world.send("t", "");
+        let mut world = world_with_one_message(8);
         world.run(6000);
         let stored = world.committed("t");
         assert_eq!(stored[&("broker-0".into(), 0)], 1);
@@ -192,11 +199,7 @@ fn who_has_lost_the_lock_does_not_set_the_offset_back() {
         world.send("t", "");
         world.run(500);
         let (&delivery, _) = world.clients[0].in_hand.first_key_value().unwrap();
-        let (now, queue) = (world.now, MessageQueue::new("t", "broker-0", 0));
-        let nothing = Response::body(&b"{\"lockOKMQSet\":[]}"[..]);
-        let consumer = &mut world.clients[0].consumer;
-        let broker = queue.broker_name.clone();
-        consumer.lock_answered(now, &broker, std::slice::from_ref(&queue), now, Ok(nothing));
+        lose_lock(&mut world);
         world.leave(0, 6000);
         if !is_late {
             world.finish(0, delivery, Outcome::Success { ack_index: None });
