@@ -27,6 +27,9 @@ const LONG_TIMEOUT: Duration = Duration::from_secs(24);
 /// Time between two questions whether a nameserver still knows this broker.
 const ASK_INTERVAL: Duration = Duration::from_secs(5);
 
+/// The same while a nameserver does not answer.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
 /// Topics in one registration: about 250 bytes each, so that the frame stays
 /// well below its limit of 16 MiB.
 const TOPICS_PER_REGISTRATION: usize = 30_000;
@@ -299,6 +302,9 @@ impl BrokerShard {
             }
         }
         target.behind.set(false);
+        if let Some(remote) = &mut held.remote {
+            remote.close_unanswered();
+        }
     }
 
     /// Registers the whole table with all nameservers.
@@ -311,7 +317,7 @@ impl BrokerShard {
     pub(super) async fn keep_registered(&self) {
         let mut registered = Instant::now();
         loop {
-            sleep(ASK_INTERVAL).await;
+            sleep(self.until_next_question()).await;
             if self.stopping.get() {
                 return;
             }
@@ -323,6 +329,15 @@ impl BrokerShard {
             }
             self.with_each_target(|me, index| async move { me.ask_if_known(index).await })
                 .await;
+        }
+    }
+
+    fn until_next_question(&self) -> Duration {
+        let mut targets = self.control.iter().flat_map(|c| &c.registrar.targets);
+        if targets.all(|target| target.reachable.get()) {
+            ASK_INTERVAL
+        } else {
+            ASK_AGAIN
         }
     }
 
@@ -338,6 +353,10 @@ impl BrokerShard {
         let ask = control.registrar.named(request::QUERY_DATA_VERSION);
         let answer = held.call(ask.with_body(body), SHORT_TIMEOUT).await;
         drop(held);
+        if answer.is_err() {
+            // It must know the next connection before the last is closed.
+            target.behind.set(true);
+        }
         let behind = target.behind.get();
         if answer.is_ok_and(|answer| behind || answer.get("changed") != Some("false")) {
             self.register_whole(index).await;

@@ -27,6 +27,7 @@
 //! Source of the protocol's rules: `RouteInfoManager`, `DefaultRequestProcessor`,
 //! `ClientRequestProcessor`, `KVConfigManager`.
 
+mod clock;
 mod config;
 mod handler;
 mod kv;

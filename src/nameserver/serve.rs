@@ -7,8 +7,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use super::clock::Clock;
 use super::config::Config;
 use super::{CONFIG_FILE, KV_FILE, Nameserver};
 use crate::shard::{
@@ -46,6 +47,7 @@ struct NameserverShard {
     shard: Rc<Shard<Infallible>>,
     state: RefCell<Nameserver>,
     scratch: RefCell<Scratch>,
+    clock: Clock,
     dirty: Cell<bool>,
     room: LocalEvent,
 }
@@ -66,7 +68,7 @@ pub fn start(options: NameserverOptions) -> Result<(), String> {
             .load(text.as_bytes())
             .map_err(|error| format!("{}: {error}", options.dir.join(CONFIG_FILE).display()))?;
     }
-    let mut state = Nameserver::new(config, now_ms());
+    let mut state = Nameserver::new(config, 0);
     load_json(&Disk, &options.dir.join(KV_FILE), |bytes| {
         state.load_kv(bytes).map_err(|error| error.to_string())
     })?;
@@ -92,6 +94,7 @@ pub fn start(options: NameserverOptions) -> Result<(), String> {
             shard: shard.clone(),
             state: RefCell::new(state),
             scratch: RefCell::default(),
+            clock: Clock::new(EXPIRE),
             dirty: Cell::new(false),
             room: LocalEvent::default(),
         });
@@ -104,11 +107,6 @@ pub fn start(options: NameserverOptions) -> Result<(), String> {
     ready
         .recv()
         .unwrap_or_else(|_| Err("the nameserver's shard ended".to_owned()))
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_millis() as u64)
 }
 
 /// A connection as the nameserver's tables name it.
@@ -146,7 +144,7 @@ impl Service for NameserverShard {
         let response = self
             .state
             .borrow_mut()
-            .handle(number(conn), peer, &request, now_ms());
+            .handle(number(conn), peer, &request, self.clock.now_ms());
         self.dirty.set(true);
         if !header.fixed.is_one_way() {
             let opaque = header.fixed.opaque;
@@ -160,7 +158,7 @@ impl Service for NameserverShard {
     fn closed(&self, conn: ConnId) {
         self.state
             .borrow_mut()
-            .connection_closed(number(conn), now_ms());
+            .connection_closed(number(conn), self.clock.now_ms());
     }
 
     fn message(&self, _: ShardId, message: Infallible) -> Option<Infallible> {
@@ -178,7 +176,8 @@ impl NameserverShard {
     async fn expire(&self) {
         loop {
             sleep(EXPIRE).await;
-            let silent = self.state.borrow_mut().expire(now_ms());
+            self.clock.look();
+            let silent = self.state.borrow_mut().expire(self.clock.now_ms());
             for conn in silent {
                 tracing::warn!(
                     peer = ?self.shard.peer(conn_of(conn)),

@@ -58,11 +58,16 @@ impl fmt::Display for RemoteError {
 
 impl std::error::Error for RemoteError {}
 
+/// Most connections without an answer that are kept open.
+const UNANSWERED_MAX: usize = 8;
+
 /// A server that this process is a client of. Connects when it is first called,
 /// and again after an error.
 pub struct Remote {
     address: String,
     stream: Option<Rc<Socket>>,
+    /// Connections on which an answer did not come in time, oldest first.
+    unanswered: Vec<Rc<Socket>>,
     received: Vec<u8>,
     opaque: i32,
 }
@@ -73,6 +78,7 @@ impl Remote {
         Remote {
             address: address.to_owned(),
             stream: None,
+            unanswered: Vec::new(),
             received: Vec::new(),
             opaque: 0,
         }
@@ -83,10 +89,13 @@ impl Remote {
         &self.address
     }
 
-    /// Sends a request and waits for its answer.
+    /// Sends a request and waits for its answer. The request may arrive twice: a
+    /// connection that the server has closed since the last call shows it only now.
     ///
     /// # Errors
-    /// [`RemoteError`]; the connection is closed then.
+    /// [`RemoteError`]. The next call connects again. A connection whose answer did not
+    /// come in time stays open until [`Remote::close_unanswered`]: a server that is only
+    /// slow may forget at its end what was said on it.
     pub async fn call(
         &mut self,
         mut request: Request,
@@ -99,11 +108,26 @@ impl Remote {
             Err(RemoteError::Timeout(timeout))
         })
         .await;
-        if result.is_err() {
-            self.stream = None;
-            self.received.clear();
+        if let Err(error) = &result {
+            let stream = self.disconnect();
+            if matches!(error, RemoteError::Timeout(_)) {
+                self.unanswered.extend(stream);
+                let surplus = self.unanswered.len().saturating_sub(UNANSWERED_MAX);
+                self.unanswered.drain(..surplus);
+            }
         }
         result
+    }
+
+    /// Closes the connections that are still open for want of an answer: what was said
+    /// on them has been said again.
+    pub fn close_unanswered(&mut self) {
+        self.unanswered.clear();
+    }
+
+    fn disconnect(&mut self) -> Option<Rc<Socket>> {
+        self.received.clear();
+        self.stream.take()
     }
 
     async fn connect(&mut self) -> Result<(), RemoteError> {
@@ -122,6 +146,16 @@ impl Remote {
     }
 
     async fn exchange(&mut self, request: &Request) -> Result<Response, RemoteError> {
+        let kept = self.stream.is_some();
+        let result = self.exchange_once(request).await;
+        if kept && matches!(result, Err(RemoteError::Broken(_))) {
+            self.disconnect();
+            return self.exchange_once(request).await;
+        }
+        result
+    }
+
+    async fn exchange_once(&mut self, request: &Request) -> Result<Response, RemoteError> {
         if self.stream.is_none() {
             self.connect().await?;
         }

@@ -114,6 +114,24 @@ fn brokers_register_again_with_a_nameserver_that_was_restarted() {
 }
 
 #[test]
+fn a_nameserver_that_stood_still_has_never_lost_its_brokers() {
+    let nameserver = Config::nameserver().start();
+    let broker = broker(&nameserver, "broker-a");
+    broker.connect().call(Send::new("T", "x")).expect(0);
+    let mut asks = nameserver.connect();
+    nameserver.signal(libc::SIGSTOP);
+    // Several questions of the broker are not answered in time.
+    std::thread::sleep(SECOND * 12);
+    nameserver.signal(libc::SIGCONT);
+    let began = Instant::now();
+    while began.elapsed() < SECOND * 8 {
+        let found = addresses(&mut asks, "T");
+        assert_eq!(found, [broker.address().to_string()], "{:?}", began.elapsed());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
 fn a_broker_may_start_before_its_nameserver() {
     let mut nameserver = Config::nameserver().start();
     assert_eq!(nameserver.stop(), 0);
