@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
 
 use super::disk::DiskGauge;
 use super::flush_choice::FlushChoice;
+use crate::shard::busy_poll;
 use crate::store::StoreLayout;
 
 /// What the brokers of a process share.
@@ -23,4 +25,17 @@ pub(super) struct Process {
     pub shards: u16,
     /// Processors that the process may use.
     pub cpus: Vec<usize>,
+    /// Longest time that a shard polls before it sleeps.
+    pub busy_poll: Duration,
+}
+
+impl Process {
+    /// Has the calling shard poll before it sleeps, unless whoever is to send it something may
+    /// have no other processor than this one.
+    pub fn begin_busy_poll(&self) {
+        let cpus = self.cpus.len();
+        if cpus > 1 && usize::from(self.shards) <= cpus {
+            busy_poll(self.busy_poll);
+        }
+    }
 }

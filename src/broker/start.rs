@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use flume::{Receiver, Sender};
 
@@ -127,6 +128,7 @@ pub fn start(
         flush: choose(settings)?,
         shards,
         cpus: allowed_cpus().map_err(refused)?,
+        busy_poll: Duration::from_micros(settings.busy_poll_micros),
     });
     let ends = siblings(members.len());
     // Each step for all of them before the next. Stores are read at the same time; none
@@ -309,6 +311,7 @@ impl Opening {
             // With more logs than processors, several shards share one.
             let cpu = process.cpus[usize::from(log) % process.cpus.len()];
             spawn_executor(&format!("shard-{log}"), cpu, move || async move {
+                common.process.begin_busy_poll();
                 run_shard(
                     shard,
                     common,

@@ -85,6 +85,8 @@ pub static KEYS: &[Key] = keys! {
         "port of the nameserver inside `ringmq server`";
     "shards" shards, Allowed::range(1, SHARDS_MAX as u64), AtStart,
         "event loops, one a core; unless set all cores, but one fewer below four";
+    "busyPollMicros" busy_poll_micros, Allowed::range(0, BUSY_POLL_MICROS_MAX), AtStart,
+        "most microseconds that a shard polls before it sleeps, where that pays; 0: never";
     "routeMode" route_mode, Allowed::Form("single or perShard"), AtStart,
         "single: one broker; perShard: shard k is a broker of its own, brokerName-k on listenPort + 10 k";
     "connectionsMax" connections_max, Allowed::range(1, CONNECTIONS_MAX as u64), AtStart,

@@ -96,6 +96,14 @@ pub const NAME_BYTES_MAX: usize = 127;
 /// Longest interval or timeout of a setting, in milliseconds: one day.
 pub const INTERVAL_MS_MAX: u64 = 24 * 3600 * 1000;
 
+/// Default of `busyPollMicros`, in microseconds: longest time that a shard with nothing to do
+/// polls before it sleeps. A little more than what a client on the same machine takes from an
+/// answer to its next request; to sleep and be woken costs about as much processor time.
+pub const BUSY_POLL_MICROS_DEFAULT: u64 = 40;
+
+/// Largest `busyPollMicros`, in microseconds.
+pub const BUSY_POLL_MICROS_MAX: u64 = 1000;
+
 /// Bounds of `registerNameServerPeriod`, in milliseconds. Values outside are moved to the
 /// bound, as `BrokerController` does.
 pub const REGISTER_PERIOD_MS: (u64, u64) = (10_000, 60_000);

@@ -1,7 +1,7 @@
 //! What RingMQ runs with.
 
 use super::address::{self, Addresses, Exposure};
-use super::limits::{MESSAGE_BYTES_DEFAULT, TAIL_FILE_BYTES_DEFAULT};
+use super::limits::{BUSY_POLL_MICROS_DEFAULT, MESSAGE_BYTES_DEFAULT, TAIL_FILE_BYTES_DEFAULT};
 use super::value::{BrokerRole, FlushDiskType, Hours, RouteMode, to_name};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -48,6 +48,10 @@ pub struct Settings {
     pub nameserver_port: u16,
     /// `shards`: shards to run. Unless set, see [`Settings::shard_count`].
     pub shards: Option<u16>,
+    /// `busyPollMicros`, in microseconds: see [`BUSY_POLL_MICROS_DEFAULT`].
+    ///
+    /// [`BUSY_POLL_MICROS_DEFAULT`]: super::limits::BUSY_POLL_MICROS_DEFAULT
+    pub busy_poll_micros: u64,
     /// `routeMode`: what the shards are to clients.
     pub route_mode: RouteMode,
     /// `connectionsMax`: most connections of the process.
@@ -162,6 +166,7 @@ impl Default for Settings {
             listen_port: 10_911,
             nameserver_port: 9876,
             shards: None,
+            busy_poll_micros: BUSY_POLL_MICROS_DEFAULT,
             route_mode: RouteMode::Single,
             connections_max: 20_000,
             server_channel_max_idle_time_s: 120,

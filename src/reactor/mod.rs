@@ -12,6 +12,7 @@
 //! that, and so not to be used: [`Socket`], [`Operation`], [`sleep`] and [`from_thread`]
 //! stand in their place.
 
+mod busy_poll;
 mod executor;
 mod helper;
 mod operation;
@@ -40,6 +41,11 @@ use ring::Reactor;
 /// Waits.
 pub async fn sleep(time: Duration) {
     timers::Sleep::new(Reactor::current(), time).await;
+}
+
+/// Has this thread poll for so long at most, where that pays, before it sleeps.
+pub fn busy_poll(longest: Duration) {
+    Reactor::with(|reactor| reactor.busy_poll.set_longest(longest));
 }
 
 /// Tells the kernel at once of operations that it would be told of at the end of the turn.

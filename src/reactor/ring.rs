@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
+use super::busy_poll::BusyPoll;
 use super::helper::Helper;
 use super::slots::{Slots, Watch};
 use super::timers::Timers;
@@ -69,9 +70,12 @@ fn make_ring() -> io::Result<IoUring> {
     let mut plain = IoUring::builder();
     plain.setup_r_disabled().setup_cqsize(COMPLETIONS);
     let mut cooperative = plain.clone();
-    cooperative.setup_coop_taskrun();
+    cooperative.setup_coop_taskrun().setup_taskrun_flag();
     let mut deferred = plain.clone();
-    deferred.setup_single_issuer().setup_defer_taskrun();
+    deferred
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_taskrun_flag();
     // The kernel works for the ring when the thread asks for it, since 6.1; at the next
     // system call, since 5.19; and before that whenever something comes, which it interrupts
     // the thread for.
@@ -96,6 +100,7 @@ pub(super) struct Reactor {
     pub helper: Helper,
     /// When the kernel was last asked what is ready.
     asked: Cell<Instant>,
+    pub busy_poll: BusyPoll,
 }
 
 impl Reactor {
@@ -114,6 +119,7 @@ impl Reactor {
             visitors: RefCell::default(),
             helper,
             asked: Cell::new(Instant::now()),
+            busy_poll: BusyPoll::default(),
         });
         reactor.arm_bell();
         CURRENT.set(Some(reactor.clone()));
@@ -182,9 +188,48 @@ impl Reactor {
             self.look();
             return;
         }
-        self.enter(1, time);
+        if !self.poll_before(time) {
+            self.enter(1, time);
+        }
         self.rung.bell().awake();
         self.wake();
+    }
+
+    /// Polls for what comes before `time` is over, where that is likely to be soon. Whether it
+    /// came.
+    fn poll_before(&self, time: Option<Duration>) -> bool {
+        let Some(longest) = self.busy_poll.begin() else {
+            return false;
+        };
+        let longest = time.map_or(longest, |time| longest.min(time));
+        if self.has_orders() {
+            self.enter(0, None);
+        }
+        let began = Instant::now();
+        let came = loop {
+            // First what has come, as the clock is read where the thread may lose its processor.
+            let came = self.has_news();
+            let spent = began.elapsed();
+            if came || spent >= longest {
+                self.busy_poll.end(spent.min(longest));
+                break came;
+            }
+        };
+        if came {
+            self.enter(0, None);
+        }
+        came
+    }
+
+    /// Whether the kernel is to be told of something.
+    fn has_orders(&self) -> bool {
+        !self.ring.borrow_mut().submission().is_empty() || !self.backlog.borrow().is_empty()
+    }
+
+    /// Whether the kernel has something for this thread.
+    fn has_news(&self) -> bool {
+        let mut ring = self.ring.borrow_mut();
+        ring.submission().taskrun() || !ring.completion().is_empty()
     }
 
     /// Wakes who waits for what is ready.

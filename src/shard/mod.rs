@@ -23,7 +23,7 @@ use std::time::Duration;
 
 pub use crate::local_event::LocalEvent;
 pub use crate::reactor::{
-    allowed_cpus, begin_turn_anew, block_on, blocking, next_turn, receive, round_of_its_own, send,
+    allowed_cpus, begin_turn_anew, block_on, blocking, busy_poll, next_turn, receive, round_of_its_own, send,
     sleep, spawn, spawn_executor, turn_began,
 };
 pub use crate::store::ShardId;
