@@ -307,8 +307,8 @@ fn message(given: &Value) -> Outcome<Message> {
 fn result(result: SendResult) -> Value {
     json!({
         "status": result.status.name(),
-        "id": result.message_id,
-        "offsetId": result.offset_message_id,
+        "id": result.message_id.as_str(),
+        "offsetId": result.offset_message_id.as_str(),
         "broker": &*result.queue.broker_name,
         "queue": result.queue.queue_id,
         "offset": result.queue_offset,

@@ -3,17 +3,28 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use super::net::clock_ms;
 
+/// Bits of [`InFlight::taken`] that count bytes: 1 TiB, far above `in_flight_bytes_max`.
+const BYTES_BITS: u32 = 40;
+
 /// Counts messages and bytes. Who is above the bound waits, in the order of coming, and no
 /// longer than until his own deadline: the client's thread looks after that.
+///
+/// Where nobody waits, room is taken and given back without a lock. Whoever begins to wait says
+/// so in `waiting` before he looks at `taken` a last time, and whoever gives room back looks at
+/// `waiting` after he has: one of them sees the other.
 pub(crate) struct InFlight {
-    count_max: usize,
-    bytes_max: usize,
+    count_max: u64,
+    bytes_max: u64,
+    /// What is on its way: bytes, and above [`BYTES_BITS`] messages.
+    taken: AtomicU64,
+    /// How many wait.
+    waiting: AtomicUsize,
     state: Mutex<State>,
     /// Nobody has waited too long before then, ms of the client's clock.
     due: AtomicU64,
@@ -23,8 +34,6 @@ pub(crate) struct InFlight {
 
 #[derive(Default)]
 struct State {
-    count: usize,
-    bytes: usize,
     /// In the order of coming.
     waiting: VecDeque<Waiting>,
     last_waiter: u64,
@@ -49,10 +58,10 @@ impl State {
 
     /// Who is to be told that there is room: the next one that it is enough for, and all where
     /// nothing is on its way whose end would tell another one.
-    fn tell_next(&mut self, fits: impl Fn(&State, usize) -> bool) -> Vec<Waker> {
-        let most = if self.count == 0 { usize::MAX } else { 1 };
+    fn tell_next(&mut self, taken: Taken, fits: impl Fn(Taken, usize) -> bool) -> Vec<Waker> {
+        let most = if taken.count == 0 { usize::MAX } else { 1 };
         let next = self.waiting.iter().position(|waiting| !waiting.woken);
-        let Some(next) = next.filter(|&at| fits(self, self.waiting[at].bytes)) else {
+        let Some(next) = next.filter(|&at| fits(taken, self.waiting[at].bytes)) else {
             return Vec::new();
         };
         let told = self.waiting.iter_mut().skip(next).take(most);
@@ -61,6 +70,27 @@ impl State {
             waiting.waker.clone()
         })
         .collect()
+    }
+}
+
+/// What is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Taken {
+    count: u64,
+    bytes: u64,
+}
+
+impl Taken {
+    fn of(bits: u64) -> Taken {
+        Taken {
+            count: bits >> BYTES_BITS,
+            bytes: bits & ((1 << BYTES_BITS) - 1),
+        }
+    }
+
+    /// One message of so many bytes.
+    fn one(bytes: usize) -> u64 {
+        1 << BYTES_BITS | bytes as u64
     }
 }
 
@@ -106,8 +136,10 @@ impl InFlight {
         alarm: impl Fn() + Send + Sync + 'static,
     ) -> Arc<InFlight> {
         Arc::new(InFlight {
-            count_max,
-            bytes_max,
+            count_max: count_max as u64,
+            bytes_max: bytes_max as u64,
+            taken: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
             state: Mutex::default(),
             due: AtomicU64::new(u64::MAX),
             alarm: Box::new(alarm),
@@ -116,7 +148,7 @@ impl InFlight {
 
     /// Nobody has waited too long before then, ms of the client's clock.
     pub fn due(&self) -> u64 {
-        self.due.load(Ordering::Acquire)
+        self.due.load(SeqCst)
     }
 
     /// Tells those who have waited too long.
@@ -132,18 +164,19 @@ impl InFlight {
                 due = due.min(waiting.deadline);
             }
         }
-        self.due.store(due, Ordering::Release);
+        self.due.store(due, SeqCst);
         drop(state);
         late.into_iter().for_each(Waker::wake);
     }
 
     /// Room at once, unless there is none or others wait for some.
     pub fn try_acquire(self: &Arc<Self>, bytes: usize) -> Option<Room> {
-        let mut state = self.lock();
-        if !state.is_turn_of(None) && !UNBOUNDED.get() {
-            return None;
+        let none_before = || self.waiting.load(SeqCst) == 0 || self.lock().is_turn_of(None);
+        if UNBOUNDED.get() || none_before() {
+            self.take(bytes)
+        } else {
+            None
         }
-        self.take(&mut state, bytes)
     }
 
     /// Room as soon as there is some, until `deadline`, ms of the client's clock.
@@ -156,29 +189,36 @@ impl InFlight {
         }
     }
 
-    fn take(self: &Arc<Self>, state: &mut State, bytes: usize) -> Option<Room> {
-        if !self.fits(state, bytes) && !UNBOUNDED.get() {
-            return None;
-        }
-        state.count += 1;
-        state.bytes += bytes;
-        Some(Room {
-            of: self.clone(),
-            bytes,
-        })
+    fn take(self: &Arc<Self>, bytes: usize) -> Option<Room> {
+        let take = |bits: u64| {
+            let room = UNBOUNDED.get() || self.fits(Taken::of(bits), bytes);
+            room.then(|| bits + Taken::one(bytes))
+        };
+        let of = self.clone();
+        let taken = self.taken.fetch_update(SeqCst, SeqCst, take);
+        taken.ok().map(|_| Room { of, bytes })
     }
 
-    fn fits(&self, state: &State, bytes: usize) -> bool {
-        let fits =
-            state.count < self.count_max && state.bytes.saturating_add(bytes) <= self.bytes_max;
-        fits || state.count == 0
+    fn taken(&self) -> Taken {
+        Taken::of(self.taken.load(SeqCst))
+    }
+
+    fn fits(&self, taken: Taken, bytes: usize) -> bool {
+        let fits = taken.count < self.count_max && taken.bytes + bytes as u64 <= self.bytes_max;
+        fits || taken.count == 0
     }
 
     /// Tells those that there is room for.
     fn wake(&self, mut state: MutexGuard<'_, State>) {
-        let told = state.tell_next(|state, bytes| self.fits(state, bytes));
+        let told = state.tell_next(self.taken(), |taken, bytes| self.fits(taken, bytes));
         drop(state);
         told.into_iter().for_each(Waker::wake);
+    }
+
+    /// Changes who waits.
+    fn waits(&self, state: &mut State, change: impl FnOnce(&mut VecDeque<Waiting>)) {
+        change(&mut state.waiting);
+        self.waiting.store(state.waiting.len(), SeqCst);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -189,10 +229,10 @@ impl InFlight {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        let mut state = self.of.lock();
-        state.count -= 1;
-        state.bytes -= self.bytes;
-        self.of.wake(state);
+        self.of.taken.fetch_sub(Taken::one(self.bytes), SeqCst);
+        if self.of.waiting.load(SeqCst) > 0 {
+            self.of.wake(self.of.lock());
+        }
     }
 }
 
@@ -201,12 +241,18 @@ impl Future for Acquire {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Room>> {
         let of = self.of.clone();
+        if self.waiter.is_none()
+            && let Some(room) = of.try_acquire(self.bytes)
+        {
+            return Poll::Ready(Some(room));
+        }
         let mut state = of.lock();
-        if state.is_turn_of(self.waiter) || UNBOUNDED.get() {
-            if let Some(room) = of.take(&mut state, self.bytes) {
-                if let Some(number) = self.waiter.take() {
-                    state.waiting.retain(|waiting| waiting.number != number);
-                }
+        let number = self.wait(&mut state, cx.waker());
+        // Only now, as whoever gave room back before did not see that this one waits.
+        if state.is_turn_of(Some(number)) || UNBOUNDED.get() {
+            if let Some(room) = of.take(self.bytes) {
+                of.waits(&mut state, |all| all.retain(|one| one.number != number));
+                self.waiter = None;
                 // There may be room for the next one as well.
                 of.wake(state);
                 return Poll::Ready(Some(room));
@@ -217,30 +263,9 @@ impl Future for Acquire {
             self.leave();
             return Poll::Ready(None);
         }
-        let waker = cx.waker().clone();
-        match self.waiter {
-            Some(number) => {
-                let mut waiting = state.waiting.iter_mut();
-                if let Some(place) = waiting.find(|waiting| waiting.number == number) {
-                    (place.waker, place.woken) = (waker, false);
-                }
-            }
-            None => {
-                state.last_waiter += 1;
-                let number = state.last_waiter;
-                state.waiting.push_back(Waiting {
-                    number,
-                    bytes: self.bytes,
-                    deadline: self.deadline,
-                    waker,
-                    woken: false,
-                });
-                self.waiter = Some(number);
-            }
-        }
         let earlier = self.deadline < of.due();
         if earlier {
-            of.due.store(self.deadline, Ordering::Release);
+            of.due.store(self.deadline, SeqCst);
         }
         drop(state);
         if earlier {
@@ -251,13 +276,38 @@ impl Future for Acquire {
 }
 
 impl Acquire {
+    /// Waits, and is to be told by this waker. Its number in the list.
+    fn wait(&mut self, state: &mut State, waker: &Waker) -> u64 {
+        if let Some(number) = self.waiter {
+            let mut waiting = state.waiting.iter_mut();
+            if let Some(place) = waiting.find(|waiting| waiting.number == number) {
+                place.waker.clone_from(waker);
+                place.woken = false;
+            }
+            return number;
+        }
+        state.last_waiter += 1;
+        let number = state.last_waiter;
+        let waiting = Waiting {
+            number,
+            bytes: self.bytes,
+            deadline: self.deadline,
+            waker: waker.clone(),
+            woken: false,
+        };
+        self.of.waits(state, |all| all.push_back(waiting));
+        self.waiter = Some(number);
+        number
+    }
+
     /// Waits no more.
     fn leave(&mut self) {
         let Some(number) = self.waiter.take() else {
             return;
         };
         let mut state = self.of.lock();
-        state.waiting.retain(|waiting| waiting.number != number);
+        self.of
+            .waits(&mut state, |all| all.retain(|one| one.number != number));
         // Whoever is next may have room.
         self.of.wake(state);
     }
@@ -327,8 +377,8 @@ mod tests {
         drop(given_up);
         drop(room);
         thread.join().unwrap();
-        let state = bound.lock();
-        assert_eq!((state.count, state.bytes, state.waiting.len()), (0, 0, 0));
+        assert_eq!(bound.taken(), Taken::of(0));
+        assert!(bound.lock().waiting.is_empty());
     }
 
     #[test]
@@ -360,7 +410,7 @@ mod tests {
         let rung = Arc::new(AtomicU64::new(0));
         let alarm = rung.clone();
         let bound = InFlight::new(1, 10, move || {
-            alarm.fetch_add(1, Ordering::SeqCst);
+            alarm.fetch_add(1, SeqCst);
         });
         let room = bound.try_acquire(1).unwrap();
         let now = clock_ms();
@@ -368,7 +418,7 @@ mod tests {
         let mut hasty = pin!(bound.acquire(1, now + 20));
         assert!(block_on(poll_once(&mut patient)).is_none());
         assert!(block_on(poll_once(&mut hasty)).is_none());
-        assert_eq!((rung.load(Ordering::SeqCst), bound.due()), (2, now + 20));
+        assert_eq!((rung.load(SeqCst), bound.due()), (2, now + 20));
         let of = bound.clone();
         let clock = std::thread::spawn(move || {
             std::thread::sleep(std::time::Duration::from_millis(30));
@@ -392,7 +442,7 @@ mod tests {
         assert!(more.iter().all(Option::is_some));
         assert!(bound.try_acquire(1).is_none());
         drop((room, more));
-        assert_eq!(bound.lock().count, 0);
+        assert_eq!(bound.taken(), Taken::of(0));
     }
 
     #[test]
@@ -411,6 +461,6 @@ mod tests {
         threads
             .into_iter()
             .for_each(|thread| thread.join().unwrap());
-        assert_eq!(bound.lock().count, 0);
+        assert_eq!(bound.taken(), Taken::of(0));
     }
 }

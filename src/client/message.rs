@@ -8,8 +8,10 @@ use bytes::Bytes;
 
 use crate::wire::properties::{self, name};
 
+mod id;
 mod received;
 
+pub use id::MessageId;
 pub use received::{ReceivedMessage, RecordFault};
 
 /// Property that a message is ordered by (`MessageConst.PROPERTY_SHARDING_KEY`).
@@ -337,9 +339,9 @@ pub struct SendResult {
     pub status: SendStatus,
     /// The client's own id of the message, `UNIQ_KEY`; of a batch, the ids of its
     /// messages joined by commas.
-    pub message_id: String,
+    pub message_id: MessageId,
     /// The broker's id, which says where it is stored; of a batch, joined by commas.
-    pub offset_message_id: String,
+    pub offset_message_id: MessageId,
     /// The queue it is in.
     pub queue: MessageQueue,
     /// Its place in the queue; of a batch, that of the first message.

@@ -72,7 +72,7 @@ mod workers;
 pub use crate::wire::body::heartbeat::{ConsumeFromWhere, MessageModel};
 pub use core::io::{Filter, OffsetOf, Outcome, SeekTo};
 pub use error::{Error, ErrorKind, Result};
-pub use message::{Message, MessageQueue, ReceivedMessage, SendResult, SendStatus};
+pub use message::{Message, MessageId, MessageQueue, ReceivedMessage, SendResult, SendStatus};
 pub use pending::Pending;
 pub use producer::{Producer, SendRequest};
 pub use pull_consumer::{NO_SUBSCRIPTIONS, PullConsumer};

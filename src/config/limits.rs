@@ -99,7 +99,7 @@ pub const INTERVAL_MS_MAX: u64 = 24 * 3600 * 1000;
 /// Default of `busyPollMicros`, in microseconds: longest time that a shard with nothing to do
 /// polls before it sleeps. A little more than what a client on the same machine takes from an
 /// answer to its next request; to sleep and be woken costs about as much processor time.
-pub const BUSY_POLL_MICROS_DEFAULT: u64 = 40;
+pub const BUSY_POLL_MICROS_DEFAULT: u64 = 50;
 
 /// Largest `busyPollMicros`, in microseconds.
 pub const BUSY_POLL_MICROS_MAX: u64 = 1000;

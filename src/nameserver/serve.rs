@@ -141,10 +141,10 @@ impl Service for NameserverShard {
             return Flow::Continue;
         }
         let request = Request::from_header(frame, &header);
-        let response = self
-            .state
-            .borrow_mut()
-            .handle(number(conn), peer, &request, self.clock.now_ms());
+        let response =
+            self.state
+                .borrow_mut()
+                .handle(number(conn), peer, &request, self.clock.now_ms());
         self.dirty.set(true);
         if !header.fixed.is_one_way() {
             let opaque = header.fixed.opaque;

@@ -103,7 +103,11 @@ mod tests {
         // One in three comes at once.
         for wait in 0..waits {
             if poll.begin().is_some() {
-                let took = if wait % 3 == 0 { Duration::ZERO } else { LONGEST };
+                let took = if wait % 3 == 0 {
+                    Duration::ZERO
+                } else {
+                    LONGEST
+                };
                 spent += took;
                 poll.end(took);
             }

@@ -183,31 +183,32 @@ impl Reactor {
     /// Waits until something is ready, which may be at once, and wakes who waits for it.
     pub fn wait(&self) {
         let next = self.timers.borrow().next();
-        let time = next.map(|next| next.saturating_duration_since(Instant::now()));
+        let left = || next.map(|next| next.saturating_duration_since(Instant::now()));
+        let time = left();
         if time.is_some_and(|time| time.is_zero()) || !self.rung.may_sleep() {
             self.look();
             return;
         }
-        if !self.poll_before(time) {
-            self.enter(1, time);
+        match self.busy_poll.begin() {
+            None => self.enter(1, time),
+            Some(longest) => {
+                let longest = time.map_or(longest, |time| longest.min(time));
+                if !self.poll(longest) {
+                    self.enter(1, left());
+                }
+            }
         }
         self.rung.bell().awake();
         self.wake();
     }
 
-    /// Polls for what comes before `time` is over, where that is likely to be soon. Whether it
-    /// came.
-    fn poll_before(&self, time: Option<Duration>) -> bool {
-        let Some(longest) = self.busy_poll.begin() else {
-            return false;
-        };
-        let longest = time.map_or(longest, |time| longest.min(time));
+    /// Polls for what comes, for so long at most. Whether something came.
+    fn poll(&self, longest: Duration) -> bool {
         if self.has_orders() {
             self.enter(0, None);
         }
         let began = Instant::now();
         let came = loop {
-            // First what has come, as the clock is read where the thread may lose its processor.
             let came = self.has_news();
             let spent = began.elapsed();
             if came || spent >= longest {

@@ -23,8 +23,8 @@ use std::time::Duration;
 
 pub use crate::local_event::LocalEvent;
 pub use crate::reactor::{
-    allowed_cpus, begin_turn_anew, block_on, blocking, busy_poll, next_turn, receive, round_of_its_own, send,
-    sleep, spawn, spawn_executor, turn_began,
+    allowed_cpus, begin_turn_anew, block_on, blocking, busy_poll, next_turn, receive,
+    round_of_its_own, send, sleep, spawn, spawn_executor, turn_began,
 };
 pub use crate::store::ShardId;
 pub use conn::ConnLimits;

@@ -35,6 +35,8 @@ pub struct SendRequest<'a> {
     pub flag: i32,
     /// Properties, UTF-8.
     pub properties: &'a [u8],
+    /// The unique key that follows them, where they have none: digits.
+    pub unique_key: Option<&'a str>,
     /// How often consumption failed, and how often it may, in a send to a retry topic.
     pub reconsume: Option<(i32, i32)>,
     /// Whether the body is a batch.
@@ -89,6 +91,13 @@ impl SendTemplate {
         out.extend_from_slice(digits.format(send.flag).as_bytes());
         out.extend_from_slice(b"\",\"i\":");
         write_string(out, send.properties);
+        if let Some(key) = send.unique_key {
+            // In the same string.
+            out.pop();
+            out.extend_from_slice(b"UNIQ_KEY\\u0001");
+            out.extend_from_slice(key.as_bytes());
+            out.extend_from_slice(b"\\u0002\"");
+        }
         match send.reconsume {
             None => out.extend_from_slice(b",\"j\":\"0\",\"k\":\"false\""),
             Some((times, max)) => {
@@ -133,15 +142,18 @@ mod tests {
             one_way: bool, reconsume: Option<(i32, i32)>,
             group in "[a-z%]{1,9}", topic in "[a-z|]{1,9}", properties in "\\PC{0,30}",
             body in prop::collection::vec(any::<u8>(), 0..50), nums in 0u32..1000,
-            broker in "\\PC{0,9}", before in prop::collection::vec(any::<u8>(), 0..9),
+            broker in "\\PC{0,9}", key in prop::option::of("[0-9A-F]{32}"), before in prop::collection::vec(any::<u8>(), 0..9),
         ) {
-            let properties = format!("TAGS\u{1}{properties}\u{2}");
+            let mut properties = format!("TAGS\u{1}{properties}\u{2}");
             let mut out = before.clone();
             SendTemplate::new(&group, &topic, "TBW102", nums).encode(&mut out, &SendRequest {
                 opaque, one_way, queue_id, sys_flag, born_timestamp: born, flag,
-                properties: properties.as_bytes(), reconsume, batch, broker_name: &broker,
-                body: &body,
+                properties: properties.as_bytes(), unique_key: key.as_deref(), reconsume, batch,
+                broker_name: &broker, body: &body,
             });
+            if let Some(key) = key {
+                properties += &format!("UNIQ_KEY\u{1}{key}\u{2}");
+            }
             let bytes = &out[before.len()..];
             let Ok(Split::Frame(frame, used)) = frame::split(bytes) else { panic!("no frame") };
             prop_assert_eq!((used, frame.body), (bytes.len(), &body[..]));

@@ -83,6 +83,39 @@ fn a_broker_that_goes_takes_no_messages_of_another_with_it() {
     end(watched);
 }
 
+#[test]
+fn a_broker_that_is_silent_at_the_start_is_read_when_it_answers() {
+    let nameserver = Config::nameserver().start();
+    let broker = |name: &str| Config::broker(nameserver.nameserver()).set("brokerName", name);
+    let live = broker("live").start();
+    let silent = broker("silent").start();
+    eventually("both are registered", Duration::from_secs(30), || {
+        let list = run(&nameserver, "admin clusterList").stdout;
+        list.contains("live") && list.contains("silent")
+    });
+    let topic = made(&nameserver, 2);
+    send(&silent, &topic, 1, &numbered("before-", 0..5));
+    std::thread::sleep(Duration::from_millis(10));
+
+    silent.signal(libc::SIGSTOP);
+    let watched = Watched::of(start(
+        &nameserver,
+        &format!("consume {topic} --from last --follow"),
+    ));
+    watched.says("silent");
+    send(&live, &topic, 0, &numbered("live-", 0..5));
+    watched.shows("live-4");
+    silent.signal(libc::SIGCONT);
+    send(&silent, &topic, 1, &numbered("silent-", 0..5));
+    watched.shows("silent-4");
+
+    let mut seen = watched.lines();
+    seen.sort();
+    let wanted = [numbered("live-", 0..5), numbered("silent-", 0..5)].concat();
+    assert_eq!(seen, wanted, "{}", watched.errors());
+    end(watched);
+}
+
 /// Ends what follows, which is no failure.
 fn end(mut watched: Watched) {
     watched.signal(libc::SIGINT);

@@ -50,6 +50,13 @@ mod sign_requests;
 /// Queues of a topic that is made by sending.
 const QUEUES: i32 = 4;
 
+#[test]
+fn the_first_example_is_that_of_the_readme() {
+    let readme = fs::read_to_string("README.md").unwrap();
+    let example = include_str!("examples/send.rs");
+    assert!(readme.contains(&format!("```rust\n{example}```")));
+}
+
 /// A server that nobody has used, and what its clients are told.
 fn fresh() -> (Server, String) {
     let server = Config::server().start();

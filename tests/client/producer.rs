@@ -49,7 +49,7 @@ fn queues_take_turns_and_many_threads_share_one_producer() {
     let name = unique("Threads");
     topic(&mut server.connect(), &name, 4);
     let producer = producer(server.nameserver(), &unique("threads"));
-    let ids: BTreeSet<String> = std::thread::scope(|scope| {
+    let ids: BTreeSet<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8)
             .map(|thread| {
                 let (producer, name) = (producer.clone(), &name);

@@ -126,7 +126,12 @@ fn a_nameserver_that_stood_still_has_never_lost_its_brokers() {
     let began = Instant::now();
     while began.elapsed() < SECOND * 8 {
         let found = addresses(&mut asks, "T");
-        assert_eq!(found, [broker.address().to_string()], "{:?}", began.elapsed());
+        assert_eq!(
+            found,
+            [broker.address().to_string()],
+            "{:?}",
+            began.elapsed()
+        );
         std::thread::sleep(Duration::from_millis(1));
     }
 }

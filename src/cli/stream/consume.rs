@@ -217,7 +217,8 @@ impl ConsumeArgs {
 
     fn read(&self, context: &mut Context, sink: &mut Sink, stop: &Stop) -> Result<(), Failure> {
         let only = self.queue.as_ref();
-        let mut tail = Tail::new(context, &self.topic, only, &self.tag, self.from)?;
+        let (topic, tag) = (&self.topic, &self.tag);
+        let mut tail = Tail::new(context, topic, only, tag, self.from, self.follow)?;
         while !stop.is_asked() {
             let round = tail.round(context, self.follow);
             if let Err(end) = sink.write(&round.messages) {

@@ -1,7 +1,7 @@
 //! All queues of a topic are read side by side, without a group and without a trace at the broker.
 
 use crate::cli::admin::{Context, fits};
-use crate::cli::show::{Failure, exit};
+use crate::cli::show::{Failure, exit, now_ms};
 use ringmq::client::admin::{Admin, AdminError, StoredMessage, TOOLS_GROUP};
 use std::time::{Duration, Instant};
 
@@ -104,12 +104,15 @@ pub struct Tail {
     parts: Vec<Part>,
     /// When the route is looked at again.
     refresh_at: Instant,
-    /// The route could not be had.
+    /// The route, or the beginning of a queue, could not be had.
     lost_route: bool,
+    /// What of that is to be told with the first round.
+    at_start: Option<Fault>,
 }
 
 impl Tail {
-    /// Finds the queues, or takes the one that is given, and where to begin in each.
+    /// Finds the queues, or takes the one that is given, and where to begin in each. Who is to
+    /// `follow` finds those of a broker that does not answer when it does.
     ///
     /// # Errors
     /// The topic is not there, or a broker does not answer.
@@ -119,7 +122,9 @@ impl Tail {
         only: Option<&(String, i32)>,
         expression: &str,
         from: From,
+        follow: bool,
     ) -> Result<Tail, Failure> {
+        let began_ms = now_ms();
         let mut tail = Tail {
             topic: topic.to_owned(),
             only: only.cloned(),
@@ -128,13 +133,25 @@ impl Tail {
             parts: Vec::new(),
             refresh_at: Instant::now() + REFRESH,
             lost_route: false,
+            at_start: None,
         };
-        tail.refresh(&mut context.admin)?;
-        // All that is in queues that are found later came after now.
-        if from == From::Last {
-            tail.from = From::First;
+        if let Err(error) = tail.refresh(&mut context.admin) {
+            let fault = Fault::from(error);
+            if !(follow && fault.passes) {
+                return Err(fault.failure);
+            }
+            tail.at_start = Some(fault);
+            tail.lost_route = true;
+            tail.refresh_at = Instant::now() + BROKER_REST;
         }
-        match (tail.parts.is_empty(), only) {
+        if from == From::Last {
+            // What is found later is read from now on: all of it, but where a broker was silent.
+            tail.from = match tail.at_start {
+                Some(_) => From::Time(began_ms),
+                None => From::First,
+            };
+        }
+        match (tail.parts.is_empty() && tail.at_start.is_none(), only) {
             (true, Some((broker, id))) => Err(Failure::not_found(format!(
                 "topic {topic:?} has no queue {id} on broker {broker:?} that can be read"
             ))
@@ -233,6 +250,7 @@ impl Tail {
         let admin = &mut context.admin;
         let mut round = Round {
             done: true,
+            faults: self.at_start.take().into_iter().collect(),
             ..Round::default()
         };
         if follow && Instant::now() >= self.refresh_at {

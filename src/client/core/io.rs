@@ -42,7 +42,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::client::error::Error;
-use crate::client::message::{MessageQueue, ReceivedMessage, SendResult};
+use crate::client::message::{MessageId, MessageQueue, ReceivedMessage, SendResult};
 use crate::client::settings::{ProducerSettings, PullConsumerSettings, PushConsumerSettings};
 use crate::wire::command::{Request, Response};
 
@@ -397,8 +397,10 @@ pub struct Outgoing {
     pub topic: Arc<str>,
     /// Body as it goes over the wire: perhaps compressed, perhaps a batch.
     pub body: Bytes,
-    /// Properties as they go over the wire, with the unique key.
+    /// Properties as they go over the wire, but for the unique key.
     pub properties: Vec<u8>,
+    /// Whether `message_id` is to follow them as the unique key: they have none yet.
+    pub key_follows: bool,
     /// User flag.
     pub flag: i32,
     /// `wire::message::sys_flag`.
@@ -406,7 +408,7 @@ pub struct Outgoing {
     /// Whether `body` is a batch.
     pub batch: bool,
     /// The client's id: the unique key, or those of a batch joined by commas.
-    pub message_id: String,
+    pub message_id: MessageId,
     /// Which queue.
     pub to: Destination,
     /// Who waits how.
@@ -420,6 +422,11 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
+    /// The unique key that is to follow the properties.
+    pub fn key(&self) -> Option<&str> {
+        self.key_follows.then_some(&self.message_id)
+    }
+
     /// What it counts against `in_flight_bytes_max`.
     pub fn bytes(&self) -> usize {
         self.body.len() + self.properties.len()

@@ -45,6 +45,8 @@ const END_LOOK_MS: u64 = 10;
 pub(super) async fn serve(shared: Shared, posts: Receiver<Post>, bell: Arc<Bell>) {
     let mut set = PollSet::default();
     let mut until = None;
+    // All that were there at once: each taken alone would be a quarrel with those who post.
+    let mut taken = posts.drain();
     loop {
         let answered = set.ready().any(|(id, _)| id.is_some());
         let overdue = turn(&shared, |driver, now| {
@@ -58,8 +60,10 @@ pub(super) async fn serve(shared: Shared, posts: Receiver<Post>, bell: Arc<Bell>
             if driver.stopped {
                 return Vec::new();
             }
-            for _ in 0..POSTS_PER_TURN {
-                let Ok(post) = posts.try_recv() else { break };
+            if taken.len() == 0 {
+                taken = posts.drain();
+            }
+            for post in taken.by_ref().take(POSTS_PER_TURN) {
                 driver.posted(now, post);
             }
             if driver.wake_at() <= now.at {
@@ -90,7 +94,9 @@ pub(super) async fn serve(shared: Shared, posts: Receiver<Post>, bell: Arc<Bell>
             };
             let waiters = driver.waiters();
             let wait = driver.before_wait(longest, &mut set);
-            if answered && waiters >= GATHER_MIN && posts.len() < waiters {
+            if taken.len() > 0 {
+                0
+            } else if answered && waiters >= GATHER_MIN && posts.len() < waiters {
                 bell.awake();
                 wait.min(GATHER_MS)
             } else if posts.is_empty() {

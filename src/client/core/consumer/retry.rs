@@ -167,10 +167,11 @@ impl Consumer {
             topic: retry_topic(&self.rules.group).into(),
             body: message.body().clone(),
             properties,
+            key_follows: false,
             flag: message.flag,
             sys_flag: message.sys_flag & COMPRESSION,
             batch: false,
-            message_id: id,
+            message_id: id.into(),
             to: Destination::Any,
             mode: SendMode::Sync,
             // When it is handed over.

@@ -104,7 +104,7 @@ impl Core {
         let result = SendResult {
             status,
             message_id: send.what.message_id.clone(),
-            offset_message_id: fields.message_id.to_owned(),
+            offset_message_id: fields.message_id.into(),
             queue: MessageQueue {
                 topic: send.what.topic.clone(),
                 broker_name: send.broker_name.clone().unwrap_or_else(|| "".into()),

@@ -11,6 +11,7 @@ use crate::client::message::{MessageQueue, SendResult};
 use crate::wire::command::Request;
 use crate::wire::frame::{self, Split};
 use crate::wire::header::{Header, Scratch};
+use crate::wire::properties::{self, name};
 
 impl Core {
     pub(super) fn has_send_hooks(&mut self, id: SendId) -> bool {
@@ -64,12 +65,16 @@ impl Core {
         let Some(send) = self.producers.get(id) else {
             return;
         };
+        let mut properties = send.what.properties.clone();
+        if let Some(key) = send.what.key() {
+            properties::push(&mut properties, name::UNIQ_KEY, key.as_bytes());
+        }
         let context = SendContext {
             group: &settings.group,
             topic: &send.what.topic,
             message_id: &send.what.message_id,
             body_bytes: send.what.body.len(),
-            properties: &send.what.properties,
+            properties: &properties,
             queue: &queue,
             address: address.as_deref().unwrap_or_default(),
             tries: send.tries,

@@ -61,16 +61,16 @@ pub fn prepare(
     };
     let flag = message.user_flag();
     let (topic, body, properties) = message.into_parts();
-    let (properties, message_id) = with_key(properties, keys, options.wall_ms);
     let (body, sys_flag) = smaller(body, settings);
     Ok(Box::new(Outgoing {
         topic,
         body,
         properties,
+        key_follows: true,
         flag,
         sys_flag,
         batch: false,
-        message_id,
+        message_id: keys.next(options.wall_ms),
         to,
         mode: options.mode,
         began: options.began,
@@ -162,11 +162,13 @@ pub fn prepare_batch(
         topic,
         body: body.into(),
         properties,
+        key_follows: false,
         flag: 0,
         sys_flag: 0,
         batch: true,
         message_id: String::from_utf8(ids)
-            .unwrap_or_else(|ids| String::from_utf8_lossy(ids.as_bytes()).into_owned()),
+            .unwrap_or_else(|ids| String::from_utf8_lossy(ids.as_bytes()).into_owned())
+            .into(),
         to,
         mode: options.mode,
         began: options.began,
@@ -209,19 +211,6 @@ fn to_queue(queue: MessageQueue, topic: &str) -> Result<Destination> {
         return Err(Error::message(what));
     }
     Ok(Destination::Queue(queue))
-}
-
-/// The properties with a unique key, and the key: the one that is there (a message that is
-/// sent on), or a new one.
-fn with_key(mut written: Vec<u8>, keys: &UniqueKeys, wall_ms: i64) -> (Vec<u8>, String) {
-    if let Some(key) = properties::get(&written, name::UNIQ_KEY) {
-        let key = String::from_utf8_lossy(key).into_owned();
-        return (written, key);
-    }
-    let key = keys.next(wall_ms);
-    written.reserve_exact(name::UNIQ_KEY.len() + key.len() + 2);
-    properties::push(&mut written, name::UNIQ_KEY, key.as_bytes());
-    (written, key)
 }
 
 fn smaller(body: Bytes, settings: &ProducerSettings) -> (Bytes, i32) {
@@ -267,11 +256,11 @@ mod tests {
     }
 
     #[test]
-    fn a_message_gets_its_key_and_keeps_one_it_has() {
+    fn a_message_gets_its_key_behind_its_properties() {
         let send = made(Message::new("t", "b").tag("x"));
         assert_eq!(send.message_id.len(), 32);
-        let key = properties::get(&send.properties, "UNIQ_KEY").unwrap();
-        assert_eq!(key, send.message_id.as_bytes());
+        assert_eq!(send.properties, b"TAGS\x01x\x02");
+        assert_eq!(send.key(), Some(&*send.message_id));
         assert_eq!((send.to, send.timeout_ms), (Destination::Any, 3_000));
     }
 

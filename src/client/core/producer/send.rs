@@ -214,6 +214,7 @@ impl Core {
             born_timestamp: now.wall,
             flag: what.flag,
             properties: &what.properties,
+            unique_key: what.key(),
             reconsume: what.reconsume,
             batch: what.batch,
             broker_name: send.broker_name.as_deref().unwrap_or_default(),

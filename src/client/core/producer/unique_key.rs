@@ -7,6 +7,7 @@
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::client::message::MessageId;
 use crate::wire::ids::write_hex;
 
 /// Digits of an id with an IPv6 address; one with an IPv4 address has 32.
@@ -43,9 +44,10 @@ impl UniqueKeys {
 
     /// The next id. `wall_ms`: ms since 1970. Two ids are the same only if 65,536 are made
     /// within one millisecond, or the clock is set back.
-    pub fn next(&self, wall_ms: i64) -> String {
+    pub fn next(&self, wall_ms: i64) -> MessageId {
         let mut keys = self.next_ones(1, wall_ms);
-        String::from_utf8_lossy(keys.next_key()).into_owned()
+        let digits = std::str::from_utf8(keys.next_key());
+        digits.expect("digits are text").into()
     }
 
     /// The next `count` ids, all of one time.

@@ -138,6 +138,7 @@ fn what_a_send_costs() {
                     born_timestamp: now.wall + round as i64,
                     flag: 0,
                     properties: &one.properties,
+                    unique_key: one.key(),
                     reconsume: None,
                     batch: false,
                     broker_name: "a",

@@ -256,7 +256,7 @@ impl World {
     pub fn send_prepared(&mut self, send: Box<Outgoing>) -> Ticket {
         let ticket = self.ticket();
         self.begun
-            .insert(ticket, (self.now.at, send.message_id.clone()));
+            .insert(ticket, (self.now.at, send.message_id.to_string()));
         self.command(Command::Send {
             ticket,
             producer: PRODUCER,
