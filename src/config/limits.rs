@@ -97,8 +97,9 @@ pub const NAME_BYTES_MAX: usize = 127;
 pub const INTERVAL_MS_MAX: u64 = 24 * 3600 * 1000;
 
 /// Default of `busyPollMicros`, in microseconds: longest time that a shard with nothing to do
-/// polls before it sleeps. A little more than what a client on the same machine takes from an
-/// answer to its next request; to sleep and be woken costs about as much processor time.
+/// polls before it sleeps, where a processor is left without a shard. A little more than what a
+/// client on the same machine takes from an answer to its next request; to sleep and be woken
+/// costs about as much processor time.
 pub const BUSY_POLL_MICROS_DEFAULT: u64 = 50;
 
 /// Largest `busyPollMicros`, in microseconds.

@@ -45,7 +45,7 @@ const END_LOOK_MS: u64 = 10;
 pub(super) async fn serve(shared: Shared, posts: Receiver<Post>, bell: Arc<Bell>) {
     let mut set = PollSet::default();
     let mut until = None;
-    // All that were there at once: each taken alone would be a quarrel with those who post.
+    // All that were there at once: whoever takes one at a time contends for the lock of the inbox.
     let mut taken = posts.drain();
     loop {
         let answered = set.ready().any(|(id, _)| id.is_some());

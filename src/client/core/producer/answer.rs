@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::SendId;
-use crate::client::core::Core;
-use crate::client::core::io::{Now, Output};
+use crate::client::core::io::{Answer, Now, Outgoing, Output};
+use crate::client::core::{Core, done};
 use crate::client::error::{Error, ErrorKind};
-use crate::client::message::{MessageQueue, SendResult, SendStatus};
+use crate::client::message::{MessageId, MessageQueue, SendResult, SendStatus};
 use crate::wire::codes::response;
 use crate::wire::header::{Header, parse_int};
 
@@ -75,6 +75,33 @@ fn fields<'a>(header: &Header<'a>) -> Result<Fields<'a>, String> {
     })
 }
 
+impl Fields<'_> {
+    /// The result of a send, of which are given its id, its topic and the name of its broker.
+    fn result(
+        &self,
+        status: SendStatus,
+        region_id: Arc<str>,
+        (message_id, topic, broker_name): (MessageId, Arc<str>, Option<Arc<str>>),
+        tries: u32,
+    ) -> SendResult {
+        SendResult {
+            status,
+            message_id,
+            offset_message_id: self.message_id.into(),
+            queue: MessageQueue {
+                topic,
+                broker_name: broker_name.unwrap_or_else(|| "".into()),
+                queue_id: self.queue_id,
+            },
+            queue_offset: self.queue_offset,
+            recall_handle: self.recall_handle.map(str::to_owned),
+            region_id,
+            trace_on: self.trace_on,
+            tries,
+        }
+    }
+}
+
 impl Core {
     /// A broker has answered a send.
     pub(in crate::client::core) fn send_answered(
@@ -98,24 +125,29 @@ impl Core {
             }
         };
         let region = self.region(fields.region);
+        if status == SendStatus::SendOk && !self.has_send_hooks(id) {
+            self.note_try(now, id, false, true);
+            if let Some(send) = self.producers.remove(id) {
+                // Nobody has a use for it any more: what it says goes into the result.
+                let (tries, broker) = (send.tries, send.broker_name);
+                let Outgoing {
+                    message_id, topic, ..
+                } = *send.what;
+                let result = fields.result(status, region, (message_id, topic, broker), tries);
+                done(out, send.ticket, Ok(Answer::Sent(result)));
+            }
+            return;
+        }
         let Some(send) = self.producers.get(id) else {
             return;
         };
-        let result = SendResult {
-            status,
-            message_id: send.what.message_id.clone(),
-            offset_message_id: fields.message_id.into(),
-            queue: MessageQueue {
-                topic: send.what.topic.clone(),
-                broker_name: send.broker_name.clone().unwrap_or_else(|| "".into()),
-                queue_id: fields.queue_id,
-            },
-            queue_offset: fields.queue_offset,
-            recall_handle: fields.recall_handle.map(str::to_owned),
-            region_id: region,
-            trace_on: fields.trace_on,
-            tries: send.tries,
-        };
+        let what = &send.what;
+        let of = (
+            what.message_id.clone(),
+            what.topic.clone(),
+            send.broker_name.clone(),
+        );
+        let result = fields.result(status, region, of, send.tries);
         self.send_stored(now, id, result, out);
     }
 

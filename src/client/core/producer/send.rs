@@ -256,14 +256,10 @@ impl Core {
         &mut self,
         now: Now,
         id: SendId,
-        mut result: SendResult,
+        result: SendResult,
         out: &mut Vec<Output>,
     ) {
         self.note_try(now, id, false, true);
-        let Some(send) = self.producers.get(id) else {
-            return;
-        };
-        result.tries = send.tries;
         let settled = result.status == SendStatus::SendOk;
         if !settled && self.may_retry(now, id, true) {
             self.hook_after(now, id, Some(&Ok(result.clone())));
@@ -367,7 +363,7 @@ impl Core {
     }
 
     /// What a try says about its broker.
-    fn note_try(&mut self, now: Now, id: SendId, failed: bool, reachable: bool) {
+    pub(super) fn note_try(&mut self, now: Now, id: SendId, failed: bool, reachable: bool) {
         let Some(send) = self.producers.get(id) else {
             return;
         };
