@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Most waits in a row that are slept through, after polling was not worth it again and again.
 const PAUSE_MAX: u32 = 4096;
 
-/// Waits that polling may be in vain for, once it has long been worth it.
+/// Most credit, in waits: so long polling may be in vain, once it has long been worth it.
 const PATIENCE: i64 = 10;
 
 /// Polling is for threads to whom something comes soon nearly each time, as from clients that

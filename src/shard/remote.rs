@@ -58,8 +58,8 @@ impl fmt::Display for RemoteError {
 
 impl std::error::Error for RemoteError {}
 
-/// Most connections without an answer that are kept open.
-const UNANSWERED_MAX: usize = 8;
+/// Most connections without an answer that are kept open: those of some minutes.
+const UNANSWERED_MAX: usize = 64;
 
 /// A server that this process is a client of. Connects when it is first called,
 /// and again after an error.
