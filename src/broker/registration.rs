@@ -61,8 +61,8 @@ struct Target {
     reachable: Cell<bool>,
     /// Version of the table when it was registered last, and the version it went under.
     told: Cell<Option<(DataVersion, DataVersion)>>,
-    /// A registration was not answered, or was one of an earlier process: the nameserver
-    /// may lack what was in it.
+    /// A call was not answered, or the last registration was one of an earlier process: the
+    /// nameserver may lack what was in it.
     behind: Cell<bool>,
 }
 
@@ -79,6 +79,10 @@ impl Held<'_> {
             return Err(RemoteError::Timeout(Duration::ZERO));
         };
         let answer = remote.call(request, timeout).await;
+        if answer.is_err() {
+            // It must also know the next connection before the last is closed.
+            self.target.behind.set(true);
+        }
         let was_reachable = self.target.reachable.replace(answer.is_ok());
         match &answer {
             Err(error) if was_reachable => {
@@ -266,7 +270,7 @@ impl BrokerShard {
             Ok(answer) if answer.code == response::SUCCESS => {}
             // It does not know this broker: a part of the table is no use to it.
             Ok(_) => self.register_whole(index).await,
-            Err(_) => target.behind.set(true),
+            Err(_) => {}
         }
     }
 
@@ -353,10 +357,6 @@ impl BrokerShard {
         let ask = control.registrar.named(request::QUERY_DATA_VERSION);
         let answer = held.call(ask.with_body(body), SHORT_TIMEOUT).await;
         drop(held);
-        if answer.is_err() {
-            // It must know the next connection before the last is closed.
-            target.behind.set(true);
-        }
         let behind = target.behind.get();
         if answer.is_ok_and(|answer| behind || answer.get("changed") != Some("false")) {
             self.register_whole(index).await;

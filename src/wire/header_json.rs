@@ -372,8 +372,14 @@ impl<'a> Reader<'a> {
 
 /// Appends `text` as a JSON string. Bytes that are not UTF-8 are passed through.
 pub(super) fn write_string(out: &mut Vec<u8>, text: &[u8]) {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
     out.push(b'"');
+    write_escaped(out, text);
+    out.push(b'"');
+}
+
+/// Appends `text` as a part of a JSON string.
+pub(super) fn write_escaped(out: &mut Vec<u8>, text: &[u8]) {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
     let mut plain = 0;
     for (at, &byte) in text.iter().enumerate() {
         if byte >= 0x20 && byte != b'"' && byte != b'\\' {
@@ -391,5 +397,4 @@ pub(super) fn write_string(out: &mut Vec<u8>, text: &[u8]) {
         }
     }
     out.extend_from_slice(&text[plain..]);
-    out.push(b'"');
 }

@@ -6,7 +6,7 @@
 use super::codes::request;
 use super::frame::{self, Serialize};
 use super::header::{FLAG_ONE_WAY, VERSION};
-use super::header_json::write_string;
+use super::header_json::{write_escaped, write_string};
 
 /// Code of a client's language, Rust, in headers.
 pub const LANGUAGE_RUST: u8 = 12;
@@ -89,15 +89,14 @@ impl SendTemplate {
         out.extend_from_slice(digits.format(send.born_timestamp).as_bytes());
         out.extend_from_slice(b"\",\"h\":\"");
         out.extend_from_slice(digits.format(send.flag).as_bytes());
-        out.extend_from_slice(b"\",\"i\":");
-        write_string(out, send.properties);
+        out.extend_from_slice(b"\",\"i\":\"");
+        write_escaped(out, send.properties);
         if let Some(key) = send.unique_key {
-            // In the same string.
-            out.pop();
             out.extend_from_slice(b"UNIQ_KEY\\u0001");
             out.extend_from_slice(key.as_bytes());
-            out.extend_from_slice(b"\\u0002\"");
+            out.extend_from_slice(b"\\u0002");
         }
+        out.push(b'"');
         match send.reconsume {
             None => out.extend_from_slice(b",\"j\":\"0\",\"k\":\"false\""),
             Some((times, max)) => {

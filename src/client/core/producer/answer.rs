@@ -125,8 +125,8 @@ impl Core {
             }
         };
         let region = self.region(fields.region);
+        self.note_try(now, id, false, true);
         if status == SendStatus::SendOk && !self.has_send_hooks(id) {
-            self.note_try(now, id, false, true);
             if let Some(send) = self.producers.remove(id) {
                 // Nobody has a use for it any more: what it says goes into the result.
                 let (tries, broker) = (send.tries, send.broker_name);

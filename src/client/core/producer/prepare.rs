@@ -134,14 +134,8 @@ pub fn prepare_batch(
         let (flag, inner) = (message.user_flag(), message.body_bytes());
         batch::push_with(&mut body, flag, inner, |out| {
             out.extend_from_slice(message.properties_bytes());
-            let key = match marks.key {
-                Some(key) => key,
-                None => {
-                    let key = new_keys.next_key();
-                    properties::push(out, name::UNIQ_KEY, key);
-                    key
-                }
-            };
+            let key = new_keys.next_key();
+            properties::push(out, name::UNIQ_KEY, key);
             ids.extend_from_slice(key);
         });
         if body.len() > settings.max_message_size {
@@ -182,7 +176,6 @@ pub fn prepare_batch(
 struct Marks<'a> {
     is_delayed: bool,
     wait: Option<&'a [u8]>,
-    key: Option<&'a [u8]>,
 }
 
 impl Marks<'_> {
@@ -197,7 +190,6 @@ impl Marks<'_> {
                     | name::TIMER_DELIVER_MS,
                 ) => marks.is_delayed = true,
                 Ok(name::WAIT) => marks.wait = Some(value),
-                Ok(name::UNIQ_KEY) => marks.key = Some(value),
                 _ => {}
             }
         }

@@ -251,7 +251,7 @@ impl Core {
         self.end_send(now, id, Ok(Answer::Nothing), out);
     }
 
-    /// A broker says that the message is stored.
+    /// A broker says that the message is stored, which was noted of the try.
     pub(super) fn send_stored(
         &mut self,
         now: Now,
@@ -259,7 +259,6 @@ impl Core {
         result: SendResult,
         out: &mut Vec<Output>,
     ) {
-        self.note_try(now, id, false, true);
         let settled = result.status == SendStatus::SendOk;
         if !settled && self.may_retry(now, id, true) {
             self.hook_after(now, id, Some(&Ok(result.clone())));
